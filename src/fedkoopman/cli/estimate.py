@@ -1,0 +1,268 @@
+"""`fedkoopman estimate`: a file of observations in, states with standard deviations out."""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkoopman.cli.progress import progress_bar
+from fedkoopman.cli.values import assignments, number, numbers, whole
+from fedkoopman.errors import InputError, unknown_name
+
+SYSTEMS = ("double-pendulum", "lorenz63", "lorenz96", "pendulum", "van-der-pol", "yni")
+METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
+"""Named here too, so that `--help` need not load JAX to list them; a test compares."""
+
+EXAMPLE = r"""
+python -c "import fedkoopman as fk, numpy as np; np.save('z.npy',
+  fk.observe(fk.LinearSensor(np.eye(3)[:2]),
+  fk.simulate(fk.systems.Lorenz63(), steps=300)[1:], noise=1.0))"
+printf 'kind = "linear"\nmatrix = [[1, 0, 0], [0, 1, 0]]\n' > sensor.toml
+fedkoopman estimate z.npy --system lorenz63 --sensor sensor.toml \
+  --out states.csv --plot states.png
+"""
+
+
+MODEL, ESTIMATOR, DATA, OUTPUT = "System and noise", "Estimator", "Data", "Output"
+
+
+def estimate(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Observations: CSV or Parquet with named columns, NPY or NPZ with (T, m) or "
+            "(B, T, m) arrays. Blank and NaN are missing.",
+            show_default=False,
+        ),
+    ],
+    system: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"What is observed: {', '.join(SYSTEMS)}, or file.py:name for a System of "
+            "your own.",
+            show_default=False,
+            rich_help_panel=MODEL,
+        ),
+    ],
+    sensor: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file that says how it is observed.",
+            show_default=False,
+            rich_help_panel=MODEL,
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Where the states go: .csv, .parquet or .npz.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ],
+    method: Annotated[
+        str, typer.Option(metavar="|".join(METHODS), help="The filter.", rich_help_panel=ESTIMATOR)
+    ] = "ukf",
+    smooth: Annotated[
+        bool,
+        typer.Option(
+            "--smooth/--no-smooth",
+            help="Use later observations too, or only those up to each sample.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = True,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also draw the states with ±2σ bands: .png, .svg or .pdf.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    process_noise: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIANCE",
+            help="Variance of the process noise: one number, or one per state with commas.",
+            rich_help_panel=MODEL,
+        ),
+    ] = "1.0",
+    set_parameter: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Set a parameter of the system, as in b=25; may be repeated.",
+            show_default=False,
+            rich_help_panel=MODEL,
+        ),
+    ] = None,
+    dt: Annotated[
+        float | None,
+        typer.Option(
+            parser=number,
+            metavar="NUMBER",
+            help="Sampling interval; otherwise the data's time column, or the system's own.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="The data's columns in the sensor's order; otherwise the sensor file's, or all.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    segment_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column that tells trajectories apart; otherwise segment, if there is one.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of sampling instants, regular or not; otherwise time, if there is one.",
+            show_default=False,
+            rich_help_panel=DATA,
+        ),
+    ] = None,
+    alpha: Annotated[
+        float,
+        typer.Option(
+            parser=number,
+            metavar="NUMBER",
+            help="Spread of the sigma points, > 0.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = 0.1,
+    beta: Annotated[
+        float,
+        typer.Option(
+            parser=number,
+            metavar="NUMBER",
+            help="Weight of the prior's shape; 2 for Gaussian states.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = 2.0,
+    kappa: Annotated[
+        float,
+        typer.Option(
+            parser=number,
+            metavar="NUMBER",
+            help="Second spread; number of states + κ > 0.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = -1.0,
+    particles: Annotated[
+        int,
+        typer.Option(
+            parser=whole(2),
+            metavar="COUNT",
+            help="Of the particle filter.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = 1000,
+    seed: Annotated[
+        int,
+        typer.Option(
+            parser=whole(0),
+            metavar="SEED",
+            help="Of the particle filter.",
+            rich_help_panel=ESTIMATOR,
+        ),
+    ] = 0,
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress",
+            help="Show a progress bar; otherwise on a terminal only.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> None:
+    """Estimate a system's states, with standard deviations, from noisy partial observations."""
+    from fedkoopman.reports.plots import PLOTS, plot_states
+    from fedkoopman.reports.states import TABLES, write_states
+    from fedkoopman.studies.data import read_observations
+    from fedkoopman.studies.files import check_output, written_whole
+    from fedkoopman.studies.sensor_file import read_sensor
+
+    started = time.perf_counter()
+    check_output(out, TABLES)
+    if plot is not None:
+        check_output(plot, PLOTS)
+    _refuse_overwriting((data, sensor), (out, plot))
+    variances = numbers(process_noise, "--process-noise")
+    parameters = assignments(set_parameter or [])
+    if method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    if dt is not None and not 0 < dt < math.inf:
+        raise InputError(f"--dt is {dt}: give a sampling interval greater than 0")
+    sensor_file = read_sensor(sensor)
+    observations = read_observations(
+        data,
+        columns=columns.split(",") if columns else sensor_file.columns,
+        segment_column=segment_column,
+        time_column=time_column,
+    )
+
+    # everything above has checked the input without JAX; from here on it is loaded
+    from fedkoopman.studies.site import estimate_site
+
+    with progress_bar(progress, len(observations.trajectories)) as advance:
+        states = estimate_site(
+            system,
+            sensor_file,
+            observations,
+            parameters=parameters,
+            dt=dt,
+            progress=advance,
+            process_noise=variances,
+            method=method,
+            smooth=smooth,
+            alpha=alpha,
+            beta=beta,
+            kappa=kappa,
+            particles=particles,
+            seed=seed,
+        )
+    targets = [out] if plot is None else [out, plot]
+    with written_whole(*targets) as partial:
+        rows = write_states(partial[0], states)
+        if plot is not None:
+            plot_states(partial[1], states)
+    if states.diverged:
+        typer.echo(
+            f"warning: the {method} diverged on segment {', '.join(states.diverged)}: "
+            "those rows are left blank",
+            err=True,
+        )
+    typer.echo(
+        f"wrote {' and '.join(map(str, targets))}: {rows:,} rows in "
+        f"{time.perf_counter() - started:.1f} s, {states.summary}"
+    )
+
+
+def _refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path | None]) -> None:
+    seen = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path is None:
+            continue
+        if path.resolve() in seen:
+            raise InputError(f"{path} is given twice, as input or output: give another name")
+        seen.add(path.resolve())

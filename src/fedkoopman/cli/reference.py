@@ -1,0 +1,64 @@
+"""The command line's reference as Markdown, made from the commands themselves.
+
+`python -m fedkoopman.cli.reference > docs/cli.md` writes it; a test fails when it is stale.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from typer.main import get_command
+
+from fedkoopman.cli import estimate, reproduce
+from fedkoopman.cli.app import EXAMPLE, app
+
+EXAMPLES = {"estimate": estimate.EXAMPLE, "reproduce": reproduce.EXAMPLE}
+
+
+def reference() -> str:
+    """The whole page."""
+    program: Any = get_command(app)
+    lines = [
+        "# Command line",
+        "",
+        "Made by `make docs` from the commands themselves; do not edit.",
+        "",
+        program.help.strip(),
+        *_example(EXAMPLE),
+        "",
+        "Exit codes: 0 done, 1 the computation failed, 2 the input is wrong, 130 interrupted.",
+        "A mistake in the input is told in one line, and no output is left behind.",
+    ]
+    for name, command in program.commands.items():
+        lines += ["", f"## fedkoopman {name}", "", command.help.strip(), *_example(EXAMPLES[name])]
+        for panel, rows in _panels(command.params).items():
+            lines += ["", f"| {panel} | | default |", "|---|---|---|", *rows]
+    return "\n".join(lines) + "\n"
+
+
+def _example(text: str) -> Iterator[str]:
+    yield from ("", "```sh", *text.strip().splitlines(), "```")
+
+
+def _panels(parameters: list[Any]) -> dict[str, list[str]]:
+    """Rows of the parameters' tables, by the panel of `--help` that they stand in."""
+    panels: dict[str, list[str]] = {}
+    for parameter in parameters:
+        if parameter.param_type_name == "argument":
+            panel, spelling = "Arguments", parameter.name.upper()
+        else:
+            panel = parameter.rich_help_panel or "Options"
+            spelling = " / ".join([*parameter.opts, *parameter.secondary_opts])
+        default = "required" if parameter.required else _shown(parameter.default)
+        text = parameter.help.replace("|", "\\|")
+        panels.setdefault(panel, []).append(f"| `{spelling}` | {text} | {default} |")
+    return panels
+
+
+def _shown(default: object) -> str:
+    if default is None or isinstance(default, bool):
+        return {True: "yes", False: "no"}.get(default, "") if default is not None else ""
+    return f"`{getattr(default, 'value', default)}`"
+
+
+if __name__ == "__main__":
+    print(reference(), end="")

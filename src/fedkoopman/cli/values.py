@@ -1,0 +1,53 @@
+"""Numbers on the command line, refused with the value that was given."""
+
+from collections.abc import Callable, Sequence
+
+import typer
+
+from fedkoopman.errors import InputError
+
+
+def number(text: str) -> float:
+    """A number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a number") from None
+
+
+def whole(least: int) -> Callable[[str], int]:
+    """A whole number of at least `least`."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise typer.BadParameter(f"{text!r} is not a whole number") from None
+        if value < least:
+            raise typer.BadParameter(f"{value} is below {least}, the least there can be")
+        return value
+
+    return parse
+
+
+def numbers(text: str, option: str) -> float | list[float]:
+    """One number, or several with commas."""
+    try:
+        values = [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"{option} is {text!r}: give a number, or one per state with commas, as 0.01,1"
+        ) from None
+    return values[0] if len(values) == 1 else values
+
+
+def assignments(pairs: Sequence[str]) -> dict[str, float]:
+    """Values by name, from words NAME=NUMBER."""
+    found = {}
+    for pair in pairs:
+        name, _, value = pair.partition("=")
+        try:
+            found[name.strip()] = float(value)
+        except ValueError:
+            raise InputError(f"--set-parameter {pair!r}: write NAME=NUMBER, as b=25") from None
+    return found

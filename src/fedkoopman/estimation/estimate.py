@@ -1,0 +1,308 @@
+"""`fk.estimate`: observations in, states with covariances out. The checked, NumPy-friendly edge."""
+
+import warnings
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from fedkoopman.errors import InputError
+from fedkoopman.estimation import problem as check
+from fedkoopman.estimation.batches import Progress, pieces, run_pieces
+from fedkoopman.estimation.estimates import DivergenceWarning, Estimates
+from fedkoopman.estimation.fused import fused
+from fedkoopman.estimation.gaussian import Noise, State, track
+from fedkoopman.estimation.linalg import cholesky
+from fedkoopman.estimation.models import Batched, Conditions, model_of
+from fedkoopman.estimation.particle import particle_track
+from fedkoopman.estimation.problem import Problem
+from fedkoopman.estimation.transforms import Transform
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import System
+
+_WIDEST = 128
+"""Trajectories per compiled piece: wider ones fall out of the second-level cache (about 2x)."""
+
+
+def estimate(
+    system: System | list[System],
+    sensor: Sensor | list[Sensor],
+    z: Any,
+    *,
+    process_noise: Any = 1.0,
+    observation_noise: Any = 1.0,
+    initial_mean: Any = None,
+    initial_cov: Any = None,
+    method: str = "ukf",
+    smooth: bool = True,
+    alpha: float = 0.1,
+    beta: float = 2.0,
+    kappa: float = -1.0,
+    particles: int = 1000,
+    seed: int = 0,
+    inputs: Any = None,
+    dt: Any = None,
+    progress: Progress | None = None,
+) -> Estimates:
+    """Estimate the states behind observations z_1 … z_T.
+
+    Arguments:
+        system: the dynamics, or a list with one per trajectory.
+        sensor: how the state is seen, or a list with one per trajectory.
+        z: observations (T, m), a batch (B, T, m), or a list of (T_i, m). NaN is missing: a whole
+            row, or single components.
+        process_noise, observation_noise: covariances Σ_f and Σ_h: a variance, a diagonal (d,), a
+            matrix (d, d), one matrix per step (T, d, d), or per trajectory and step (B, T, d, d).
+        initial_mean, initial_cov: the state at time 0, before the first prediction; zeros and the
+            identity unless given. One for all, or one per trajectory.
+        method: "ukf" is the paper's filter, which uses the propagated sigma points again to
+            correct; "ukf-resampled" draws new ones and is statistically consistent; "ekf" uses
+            exact Jacobians; "particle" is a bootstrap particle filter.
+        smooth: run the smoother backwards (Rauch-Tung-Striebel; backward simulation for particles).
+        alpha, beta, kappa: spread of the sigma points (eq. (8)-(9); the paper's values).
+        particles, seed: for method "particle".
+        inputs: known inputs u_k, (T, u) or (B, T, u), for systems that take them.
+        dt: intervals between observations, (T,) or (B, T), where they are not the system's own.
+        progress: called with (trajectories done, trajectories in all).
+
+    Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
+    diverges has `ok` False, with a `DivergenceWarning`.
+    """
+    check.check_method(method)
+    first_system = check.first_of(system, System, "system")
+    first_sensor = check.first_of(sensor, Sensor, "sensor")
+    n, m = first_system.dim, first_sensor.dim
+    transform = check.transform_of(method, n, alpha, beta, kappa) if method != "particle" else None
+    z, lengths, form = check.observations(z, m)
+    batch, steps = z.shape[:2]
+    _check_inputs(first_system, inputs)
+    problem = Problem(
+        system=check.one_or_each(system, System, "system", batch),
+        sensor=check.one_or_each(sensor, Sensor, "sensor", batch),
+        z=z,
+        lengths=lengths,
+        mean=check.first_state(initial_mean, n, batch),
+        cov=check.first_cov(initial_cov, n, batch),
+        q=check.noise(process_noise, n, "process_noise", batch, steps),
+        r=check.noise(observation_noise, m, "observation_noise", batch, steps),
+        inputs=None
+        if inputs is None
+        else check.per_step(inputs, "inputs", (steps, first_system.input_dim), batch),
+        dt=None if dt is None else check.per_step(dt, "dt", (steps,), batch),
+    )
+    if transform is not None:
+        run = partial(_gaussian, transform=transform, smooth=smooth)
+    else:
+        run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
+    fields = _in_pieces(problem, run, _WIDEST if transform else 1, progress)
+    return _result(fields, z, lengths, form, method, smooth)
+
+
+def _check_inputs(system: System, inputs: Any) -> None:
+    if inputs is None and system.input_dim:
+        raise InputError(
+            f"the system takes {system.input_dim} inputs but none were given: pass inputs=(T, "
+            f"{system.input_dim})"
+        )
+    if inputs is not None and not system.input_dim:
+        raise InputError("inputs were given but the system takes none: drop them")
+
+
+def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | None) -> dict:
+    """Run `run` on pieces of the batch and put the results together, batch first."""
+    batch, steps, m = problem.z.shape
+    n = problem.mean.shape[1]
+    lengths = np.full(batch, steps) if problem.lengths is None else problem.lengths
+    shapes = {
+        "mean": (steps, n),
+        "cov": (steps, n, n),
+        "initial_mean": (n,),
+        "initial_cov": (n, n),
+        "log_likelihood": (),
+        "innovations": (steps, m),
+        "innovation_cov": (steps, m, m),
+    }
+    fields = {name: np.empty((batch, *shape)) for name, shape in shapes.items()}
+
+    def one(rows: np.ndarray) -> bool:
+        piece = problem.take(rows)
+        longest = int(lengths[rows].max())
+        if longest < steps:
+            piece = piece.cut(longest)
+        # The settings of JAX are per thread, so each piece sets its own.
+        with jax.enable_x64(True):
+            results, overlap = run(piece, rows)
+            for name, value in results.items():
+                target = fields[name]
+                if name in ("mean", "cov", "innovations", "innovation_cov"):
+                    target = target[:, :longest]
+                target[rows] = np.moveaxis(np.asarray(value), -1, 0)
+        return overlap
+
+    run_pieces(one, list(pieces(lengths, widest)), progress)
+    return fields
+
+
+def _gaussian(
+    piece: Problem, rows: np.ndarray, *, transform: Transform, smooth: bool
+) -> tuple[dict[str, Any], bool]:
+    """Filter and smooth one piece; results have the batch last. Says if pieces may overlap."""
+    del rows
+    last: Any = partial(np.moveaxis, source=0, destination=-1)
+    system, system_batched = _stack(piece.system, "system")
+    sensor, sensor_batched = _stack(piece.sensor, "sensor")
+    steps = piece.z.shape[1]
+    valid = None if piece.lengths is None else np.arange(steps)[:, None] < piece.lengths
+    given = (
+        system,
+        sensor,
+        State(last(piece.mean), last(piece.cov)),
+        np.ascontiguousarray(last(piece.z)),
+        Conditions(process_noise=_constant(piece.q), observation_noise=_constant(piece.r)),
+        Conditions(
+            inputs=_time_first(piece.inputs),
+            dt=_time_first(piece.dt),
+            process_noise=_changing(piece.q),
+            observation_noise=_changing(piece.r),
+        ),
+        valid,
+    )
+    static = {
+        "transform": transform,
+        "batched": Batched(system_batched, sensor_batched),
+        "smooth": smooth,
+    }
+    result = _track(*given, **static)
+    result["log_likelihood"] = np.asarray(result["log_likelihood"]).sum(axis=0)
+    return result, _track.is_one_kernel(*given, **static)
+
+
+def _time_first(value: np.ndarray | None) -> Any:
+    return None if value is None else np.moveaxis(value, 0, 1)
+
+
+def _constant(cov: np.ndarray) -> Any:
+    return cov[..., None] if cov.ndim == 2 else None
+
+
+def _changing(cov: np.ndarray) -> Any:
+    if cov.ndim == 2:
+        return None
+    return cov[..., None] if cov.ndim == 3 else np.moveaxis(cov, 0, -1)
+
+
+def _stack(value: Any, name: str) -> tuple[Any, bool]:
+    """One pytree of all systems (sensors) of a batch, leaves with a leading axis."""
+    if not isinstance(value, list):
+        return value, False
+    if len({jax.tree.structure(v) for v in value}) > 1:
+        raise InputError(
+            f"the {name}s of a batch are of different kinds: estimate each kind in its own call"
+        )
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *value), True
+
+
+@partial(fused, static_argnames=("transform", "batched", "smooth"))
+def _track(
+    system: System,
+    sensor: Sensor,
+    initial: State,
+    z: Array,
+    constant: Conditions,
+    changing: Conditions,
+    valid: Array | None,
+    *,
+    transform: Transform,
+    batched: Batched,
+    smooth: bool,
+) -> dict[str, Array]:
+    factored = jax.vmap(lambda cov: Noise(cov, cholesky(cov)))
+    q: Any = constant.process_noise
+    r: Any = constant.observation_noise
+    changing = changing._replace(
+        process_noise=None if q is not None else factored(changing.process_noise),
+        observation_noise=None if r is not None else factored(changing.observation_noise),
+    )
+    q, r = (None if cov is None else Noise.of(cov) for cov in (q, r))
+    result = track(
+        transform,
+        lambda now: model_of(system, sensor, now, batched),
+        initial,
+        z,
+        changing,
+        lambda now: (q or now.process_noise, r or now.observation_noise),
+        valid,
+        smooth,
+    )
+    return {
+        "mean": result.states.mean,
+        "cov": result.states.cov,
+        "initial_mean": result.initial.mean,
+        "initial_cov": result.initial.cov,
+        "log_likelihood": result.info.log_likelihood,
+        "innovations": result.info.innovation,
+        "innovation_cov": result.info.innovation_cov,
+    }
+
+
+def _particles(
+    piece: Problem, rows: np.ndarray, *, particles: int, seed: int, smooth: bool
+) -> tuple[dict[str, Any], bool]:
+    """One trajectory through the particle filter; its draws depend on its own row only."""
+    key = jax.random.fold_in(jax.random.key(seed), int(rows[0]))
+    one = partial(jax.tree.map, lambda a: a[0])
+    system = piece.system[0] if isinstance(piece.system, list) else piece.system
+    sensor = piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor
+    q, r = (one(cov) if cov.ndim == 4 else cov for cov in (piece.q, piece.r))
+    steps = piece.z.shape[1] if piece.lengths is None else int(piece.lengths[0])
+    result = particle_track(
+        system,
+        sensor,
+        one(piece.mean),
+        one(piece.cov),
+        piece.z[0, :steps],
+        q if q.ndim == 2 else q[:steps],
+        r if r.ndim == 2 else r[:steps],
+        None if piece.inputs is None else piece.inputs[0, :steps],
+        None if piece.dt is None else piece.dt[0, :steps],
+        key=key,
+        particles=particles,
+        smooth=smooth,
+    )
+    return {name: np.asarray(value)[..., None] for name, value in result.items()}, False
+
+
+def _result(
+    fields: dict, z: np.ndarray, lengths: np.ndarray | None, form: str, method: str, smooth: bool
+) -> Estimates:
+    batch = len(z)
+    missing = np.isnan(z)
+    if lengths is not None:
+        for b, length in enumerate(lengths):
+            for name in ("mean", "cov", "innovations", "innovation_cov"):
+                fields[name][b, length:] = 0
+    ok = np.ones(batch, bool)
+    for value in fields.values():
+        ok &= np.isfinite(value).reshape(batch, -1).all(axis=1)
+    if not ok.all():
+        rows = np.flatnonzero(~ok)
+        warnings.warn(
+            f"{len(rows)} of {batch} trajectories diverged (rows {rows[:10].tolist()}"
+            f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
+            "noise covariances and the initial state, or try a smaller dt",
+            DivergenceWarning,
+            stacklevel=3,
+        )
+    if missing.any():
+        fields["innovations"][missing] = np.nan
+    if form == "list":
+        ends = np.full(batch, z.shape[1]) if lengths is None else lengths
+        for name in ("mean", "cov", "innovations", "innovation_cov"):
+            fields[name] = [row[:end] for row, end in zip(fields[name], ends, strict=True)]
+    if form == "single":
+        fields = {name: value[0] for name, value in fields.items()}
+        fields["log_likelihood"] = float(fields["log_likelihood"])
+        return Estimates(**fields, ok=bool(ok[0]), method=method, smoothed=smooth)
+    return Estimates(**fields, ok=ok, method=method, smoothed=smooth)

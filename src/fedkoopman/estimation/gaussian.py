@@ -1,0 +1,211 @@
+"""One step of a Gaussian filter, the scan over time, and the Rauch-Tung-Striebel smoother.
+
+`ukf`, `ukf-resampled` and `ekf` are this file with another `Transform`. Arrays carry the batch on
+the last axis (see `linalg`): mean (n, B), cov (n, n, B). Q and R are (n, n, B or 1).
+
+Covariances are updated in the Joseph form over the columns of W: with gain K and V the columns of
+the predicted observation,
+
+    P⁺ = (W_x − K V)(W_x − K V)ᵀ + K R Kᵀ   [+ Q when the propagated points are used again],
+
+and the smoother's residual covariance takes the same form, P̃_k = D_k + G_k P̃_{k+1} G_kᵀ: sums of
+positive semi-definite terms. The smoother's gains come from the points of the forward pass, so the
+backward pass calls neither f nor h.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from fedkoopman.estimation.linalg import (
+    apply,
+    cholesky,
+    forward,
+    materialise,
+    outer,
+    product,
+    right_divide,
+)
+from fedkoopman.estimation.transforms import Transform, evaluate, wrap
+
+
+class State(NamedTuple):
+    """What the next step needs: the filtered mean and covariance."""
+
+    mean: Float[Array, "n b"]
+    cov: Float[Array, "n n b"]
+
+
+class Info(NamedTuple):
+    """What a person wants to see of a step: the innovation, its covariance, log p(z_k | z_<k)."""
+
+    innovation: Float[Array, "m b"]
+    innovation_cov: Float[Array, "m m b"]
+    log_likelihood: Float[Array, " b"]
+
+
+class Link(NamedTuple):
+    """What the smoother needs of the step k−1 → k: x̂_{k−1}, x⁻_k, G_{k−1}, D_{k−1}."""
+
+    mean: Float[Array, "n b"]
+    predicted: Float[Array, "n b"]
+    gain: Float[Array, "n n b"]
+    residual_cov: Float[Array, "n n b"]
+
+
+class Noise(NamedTuple):
+    """An additive noise: its covariance and the lower factor of it."""
+
+    cov: Float[Array, "i i #b"]
+    lower: Float[Array, "i i #b"]
+
+    @classmethod
+    def of(cls, cov: Float[Array, "i i #b"]) -> "Noise":
+        """Factor a covariance; done once, outside the scan."""
+        return cls(cov, cholesky(cov))
+
+
+class Model(NamedTuple):
+    """f and h over points of shape (points, batch, components), and which components are angles."""
+
+    transition: Callable
+    observation: Callable
+    state_angles: tuple[int, ...] = ()
+    observation_angles: tuple[int, ...] = ()
+
+
+def step(
+    transform: Transform,
+    model: Model,
+    state: State,
+    z: Float[Array, "m b"],
+    q: Noise,
+    r: Noise,
+) -> tuple[State, Info, Link]:
+    """Predict with f, then correct with z (NaN components are missing): Algorithm 1's loop body."""
+    gram = transform.gram
+    lower = materialise(cholesky(state.cov))
+    points = materialise(transform.propagate(model.transition, state.mean, lower))
+    mean, w = materialise(*transform.moments(points, model.state_angles))
+    lower_pred = materialise(cholesky(materialise(gram(w, w) + q.cov)))
+
+    # Smoother's gain, eq. (20): Cov(x_{k−1}, x_k) P⁻¹, from the points already at hand.
+    gain = materialise(right_divide(outer(lower, w[:, : lower.shape[1]]), lower_pred))
+    rest = materialise(_columns(lower, w) - product(gain, w))
+    residual = gram(rest, rest) + _sandwich(gain, q.lower)
+
+    if transform.resample:
+        points = transform.propagate(model.observation, mean, lower_pred)
+        w = _columns(lower_pred, w)
+        extra = jnp.zeros((), mean.dtype)
+    else:
+        points = evaluate(model.observation, points)
+        extra = q.cov
+    z_mean, v = materialise(*transform.moments(materialise(points), model.observation_angles))
+    innovation, v, r = _observed(wrap(z - z_mean, model.observation_angles), v, r)
+    s = materialise(gram(v, v) + r.cov)
+    lower_s = materialise(cholesky(s))
+    k = materialise(right_divide(gram(w, v), lower_s))
+    rest = materialise(w - product(k, v))
+    cov = gram(rest, rest) + _sandwich(k, r.lower) + extra
+    corrected = wrap(mean + apply(k, innovation), model.state_angles)
+    info = Info(innovation, s, _log_density(innovation, lower_s, z))
+    return State(corrected, cov), info, Link(state.mean, mean, gain, residual)
+
+
+def _columns(lower: Array, w: Array) -> Array:
+    """[L 0], as wide as W."""
+    return jnp.pad(lower, ((0, 0), (0, w.shape[1] - lower.shape[1]), (0, 0)))
+
+
+def _sandwich(gain: Array, lower: Array) -> Array:
+    """G C Gᵀ for C = L Lᵀ: symmetric to the last bit."""
+    spread = materialise(product(gain, lower))
+    return outer(spread, spread)
+
+
+def _observed(innovation: Array, v: Array, r: Noise) -> tuple[Array, Array, Noise]:
+    """Take missing components out: no innovation, no sensitivity, unit variance (log 1 = 0).
+
+    What is left is exactly the correction with the observed components alone.
+    """
+    seen = ~jnp.isnan(innovation)
+    both = seen[:, None] & seen[None]
+    cov = jnp.where(both, r.cov, jnp.eye(r.cov.shape[0], dtype=r.cov.dtype)[..., None])
+    # K has zero columns for missing components, so K R Kᵀ needs no masking of R's own factor.
+    return jnp.where(seen, innovation, 0), jnp.where(seen[:, None], v, 0), Noise(cov, r.lower)
+
+
+def _log_density(innovation: Array, lower: Array, z: Array) -> Array:
+    """log N(innovation; 0, L Lᵀ) over the observed components."""
+    white = forward(lower, innovation[None])[0]
+    total = jnp.zeros_like(white[0])
+    for i in range(len(white)):  # written out: XLA:CPU hands larger reductions to a library
+        pivot = jnp.where(lower[i, i] > 0, lower[i, i], 1)
+        seen = jnp.where(jnp.isnan(z[i]), 0, np.log(2 * np.pi))
+        total -= 0.5 * (white[i] ** 2 + seen) + jnp.log(pivot)
+    return total
+
+
+def smooth_step(smoothed: State, link: Link, state_angles: tuple[int, ...] = ()) -> State:
+    """x̃_{k−1}, P̃_{k−1} from x̃_k, P̃_k: eq. (21) in Joseph form."""
+    ahead = wrap(smoothed.mean - link.predicted, state_angles)
+    mean = wrap(link.mean + apply(link.gain, ahead), state_angles)
+    cov = link.residual_cov + _sandwich(link.gain, materialise(cholesky(smoothed.cov)))
+    return State(mean, cov)
+
+
+class Track(NamedTuple):
+    """A filtered or smoothed trajectory, time first and batch last, and the state at time 0."""
+
+    states: State
+    initial: State
+    info: Info
+
+
+def track(
+    transform: Transform,
+    model: Callable[..., Model],
+    initial: State,
+    z: Float[Array, "t m b"],
+    per_step: tuple,
+    noise: Callable[..., tuple],
+    valid: Bool[Array, "t b"] | None,
+    smooth: bool,
+) -> Track:
+    """Filter z_1 … z_T from the state at time 0, then smooth: Algorithms 1 and 2.
+
+    `per_step` is a tuple of arrays with time first (inputs, intervals, covariances); `model` and
+    `noise` turn one time's slice of it into f, h and (Q, R). Where `valid` is False a trajectory
+    of a ragged batch has ended: its state is held and nothing flows back from there.
+    """
+
+    def forward_step(state: State, now: Any) -> tuple[State, Any]:
+        z_k, slices, alive = now
+        new, info, link = step(transform, model(slices), state, z_k, *noise(slices))
+        if alive is not None:
+            new = jax.tree.map(lambda a, b: jnp.where(alive, a, b), new, state)
+            link = Link(
+                link.mean,
+                jnp.where(alive, link.predicted, 0),
+                jnp.where(alive, link.gain, 0),
+                jnp.where(alive, link.residual_cov, state.cov),
+            )
+            info = info._replace(log_likelihood=jnp.where(alive, info.log_likelihood, 0))
+        return new, (new, info, link) if smooth else (new, info, None)
+
+    last, (states, info, links) = jax.lax.scan(forward_step, initial, (z, per_step, valid))
+    if not smooth:
+        return Track(states, initial, info)
+
+    angles = model(jax.tree.map(lambda a: a[0], per_step)).state_angles
+
+    def backward_step(state: State, link: Link) -> tuple[State, State]:
+        return smooth_step(state, link, angles), state
+
+    first, states = jax.lax.scan(backward_step, last, links, reverse=True)
+    return Track(states, first, info)

@@ -1,0 +1,249 @@
+"""Unknown parameters of a system, estimated jointly with its states.
+
+The parameters θ join the state with θ̇ = 0 (or a slow random walk), and the ordinary filter and
+smoother do the rest. Several trajectories are used one after the other: the posterior of θ after
+one is the prior of the next, which is exact recursive Bayes up to the filter's own approximation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from fedkoopman.errors import InputError
+from fedkoopman.estimation import problem as check
+from fedkoopman.estimation.estimate import estimate
+from fedkoopman.estimation.estimates import Estimates
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import System
+
+
+class _Augmented(System):
+    """(x, θ) → (f(x; θ), θ)."""
+
+    base: System
+    free: tuple[str, ...] = eqx.field(static=True)
+    dt: Any
+    names: tuple[str, ...] = eqx.field(static=True)
+    units: tuple[str, ...] = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+
+    def __post_init__(self) -> None:
+        pass
+
+    @property
+    def input_dim(self) -> int:
+        return self.base.input_dim
+
+    def _with(self, theta: Array) -> System:
+        return self.base.with_parameters(**{k: theta[i] for i, k in enumerate(self.free)})
+
+    def vector_field(self, x: Array, u: Array | None = None) -> Array:
+        n = self.base.dim
+        still = jnp.zeros(len(self.free), x.dtype)
+        return jnp.concatenate([self._with(x[n:]).vector_field(x[:n], u), still])
+
+    def initial_state(self, key: PRNGKeyArray) -> Array:
+        guess = jnp.stack([jnp.asarray(self.base.parameters[k]) for k in self.free])
+        return jnp.concatenate([self.base.initial_state(key), guess])
+
+    def step(self, x: Array, u: Array | None = None, dt: Any = None) -> Array:
+        n = self.base.dim
+        return jnp.concatenate([self._with(x[n:]).step(x[:n], u, dt), x[n:]])
+
+
+class _StateOnly(Sensor):
+    """A sensor of x, looking at (x, θ)."""
+
+    base: Sensor
+    n: int = eqx.field(static=True)
+    dim: int = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, x: Array) -> Array:
+        return self.base(x[: self.n])
+
+
+@dataclass(frozen=True)
+class ParameterEstimates:
+    """Parameters with their uncertainty, and the states estimated along with them."""
+
+    names: tuple[str, ...]
+    mean: np.ndarray
+    cov: np.ndarray
+    path: list[np.ndarray]
+    """Filtered parameters over time, one (T, p) per trajectory: has it converged?"""
+    states: list[Estimates]
+    """States of each trajectory, with the parameters' uncertainty taken into account."""
+    ok: bool
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviations."""
+        return np.sqrt(np.diagonal(self.cov))
+
+    @property
+    def values(self) -> dict[str, float]:
+        """Estimates by name."""
+        return dict(zip(self.names, self.mean.tolist(), strict=True))
+
+    def __str__(self) -> str:
+        rows = zip(self.names, self.mean, self.std, strict=True)
+        return ", ".join(f"{name} = {mean:.4g} ± {std:.2g}" for name, mean, std in rows)
+
+
+def estimate_parameters(
+    system: System,
+    sensor: Sensor,
+    z: Any,
+    parameters: Mapping[str, float],
+    *,
+    std: float | Mapping[str, float] | None = None,
+    drift: float | Mapping[str, float] = 0.0,
+    process_noise: Any = 1.0,
+    observation_noise: Any = 1.0,
+    initial_mean: Any = None,
+    initial_cov: Any = None,
+    method: str = "ukf-resampled",
+    passes: int = 1,
+    inputs: Any = None,
+    dt: Any = None,
+    **sigma_points: float,
+) -> ParameterEstimates:
+    """Estimate unknown parameters of `system` from observations, by state augmentation.
+
+    Arguments:
+        parameters: initial guesses by name; the names are those of `system.parameters`.
+        std: how uncertain the guesses are; half of each guess's magnitude unless given.
+        drift: standard deviation by which a parameter may change per step (0: constant).
+        passes: start again this many times from the estimate found, with the uncertainty of the
+            first guess: helps when the guess is far off.
+        method: "ukf-resampled" (consistent: its uncertainty means something), "ukf" or "ekf".
+
+    The other arguments are those of `fk.estimate`; z may be one trajectory, a batch or a list.
+
+    >>> found = fk.estimate_parameters(system, sensor, z, {"b": 20.0}, std=5.0)
+    >>> print(found)
+    b = 27.9 ± 0.12
+    """
+    names = _free_names(system, parameters)
+    guess = np.array([float(parameters[name]) for name in names])
+    if not np.isfinite(guess).all():
+        raise InputError(f"parameters are not finite: {dict(parameters)}")
+    default = np.where(guess == 0, 1.0, np.abs(guess) / 2)
+    spread = default if std is None else _by_name(std, names, "std")
+    wander = _by_name(drift, names, "drift")
+    if not (spread > 0).all():
+        raise InputError(f"std is {spread.tolist()}: every unknown parameter needs a value > 0")
+    if not (wander >= 0).all():
+        raise InputError(f"drift is {wander.tolist()}: give values >= 0")
+    if method == "particle":
+        raise InputError(
+            "method 'particle' cannot estimate constant parameters, as its particles never move "
+            "in them: use 'ukf-resampled'"
+        )
+    if passes < 1:
+        raise InputError(f"passes is {passes}: give a whole number of at least 1")
+
+    n, p = system.dim, len(names)
+    joint = _Augmented(
+        base=system,
+        free=names,
+        dt=system.dt,
+        names=(*system.names, *names),
+        units=(*system.units, *("1",) * p),
+        angles=system.angles,
+        substeps=system.substeps,
+    )
+    seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
+    padded, lengths, _ = check.observations(z, sensor.dim)
+    batch, steps = padded.shape[:2]
+    ends = np.full(batch, steps) if lengths is None else lengths
+    q = _with_block(
+        check.noise(process_noise, n, "process_noise", batch, steps), np.diag(wander**2)
+    )
+    mean0 = check.first_state(initial_mean, n, batch)
+    cov0 = check.first_cov(initial_cov, n, batch)
+    r = check.noise(observation_noise, sensor.dim, "observation_noise", batch, steps)
+
+    def row(value: Any, b: int, ndim: int) -> Any:
+        return value if value is None or np.ndim(value) < ndim else np.asarray(value)[b]
+
+    mean, cov = guess, np.diag(spread**2)
+    for _ in range(passes):
+        cov, results = np.diag(spread**2), []
+        for b in range(batch):
+            end = ends[b]
+
+            def cut(value: np.ndarray, b: int = b, end: int = end) -> np.ndarray:
+                if value.ndim == 2:
+                    return value
+                one = value[b if len(value) > 1 else 0] if value.ndim == 4 else value
+                return one[:end]
+
+            given = {
+                "process_noise": cut(q),
+                "observation_noise": cut(r),
+                "initial_mean": np.concatenate([mean0[b], mean]),
+                "initial_cov": _with_block(cov0[b], cov),
+                "method": method,
+                "inputs": row(inputs, b, 3),
+                "dt": row(dt, b, 2),
+                **sigma_points,
+            }
+            found = estimate(joint, seen, padded[b, :end], **given)
+            mean, cov = found.mean[-1][n:], found.cov[-1][n:, n:]
+            results.append(found)
+    return ParameterEstimates(
+        names,
+        np.asarray(mean),
+        np.asarray(cov),
+        [np.asarray(e.mean)[:, n:] for e in results],
+        [_states(e, n) for e in results],
+        all(bool(e.ok) for e in results),
+    )
+
+
+def _free_names(system: System, parameters: Mapping[str, float]) -> tuple[str, ...]:
+    if not parameters:
+        known = ", ".join(system.parameters) or "none"
+        raise InputError(f"parameters is empty: name at least one of the system's ({known})")
+    system.with_parameters(**parameters)  # refuses an unknown name and suggests the nearest
+    return tuple(parameters)
+
+
+def _by_name(value: Any, names: tuple[str, ...], argument: str) -> np.ndarray:
+    if isinstance(value, Mapping):
+        missing, unknown = set(names) - set(value), set(value) - set(names)
+        if missing or unknown:
+            odd = sorted(missing or unknown)
+            raise InputError(
+                f"{argument} {'lacks' if missing else 'has unknown'} {', '.join(odd)}: give one "
+                f"value for each of {', '.join(names)}"
+            )
+        return np.array([float(value[name]) for name in names])
+    return np.full(len(names), float(value))
+
+
+def _with_block(cov: np.ndarray, block: np.ndarray) -> np.ndarray:
+    """Block-diagonal of `cov` (…, n, n) and `block` (p, p)."""
+    n, p = cov.shape[-1], len(block)
+    joint = np.zeros((*cov.shape[:-2], n + p, n + p))
+    joint[..., :n, :n] = cov
+    joint[..., n:, n:] = block
+    return joint
+
+
+def _states(e: Estimates, n: int) -> Estimates:
+    return replace(
+        e,
+        mean=np.asarray(e.mean)[:, :n],
+        cov=np.asarray(e.cov)[:, :n, :n],
+        initial_mean=e.initial_mean[:n],
+        initial_cov=e.initial_cov[:n, :n],
+    )

@@ -1,0 +1,224 @@
+"""Checks and shapes: from what a user passes to arrays a filter can scan.
+
+Everything that can be wrong with the input of an estimation is found here, before anything is
+compiled, and reported with the argument's name, its value and a remedy.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.covariance import covariance
+from fedkoopman.errors import InputError
+from fedkoopman.estimation.transforms import Linearised, Transform, Unscented
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import System
+
+METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A batch of trajectories of one length: NumPy arrays, batch first, all checked."""
+
+    system: System | list[System]
+    sensor: Sensor | list[Sensor]
+    z: np.ndarray  # (B, T, m)
+    lengths: np.ndarray | None  # (B,) where trajectories end early, else None
+    mean: np.ndarray  # (B, n)
+    cov: np.ndarray  # (B, n, n)
+    q: np.ndarray  # (n, n), (T, n, n) or (B, T, n, n)
+    r: np.ndarray
+    inputs: np.ndarray | None  # (B, T, u)
+    dt: np.ndarray | None  # (B, T)
+
+    def take(self, rows: np.ndarray) -> "Problem":
+        """The trajectories `rows` of the batch."""
+
+        def pick(value: Any) -> Any:
+            return None if value is None else value[rows]
+
+        def per_trajectory(value: Any) -> Any:
+            return [value[i] for i in rows] if isinstance(value, list) else value
+
+        return replace(
+            self,
+            system=per_trajectory(self.system),
+            sensor=per_trajectory(self.sensor),
+            z=self.z[rows],
+            lengths=pick(self.lengths),
+            mean=self.mean[rows],
+            cov=self.cov[rows],
+            q=self.q[rows] if self.q.ndim == 4 and len(self.q) > 1 else self.q,
+            r=self.r[rows] if self.r.ndim == 4 and len(self.r) > 1 else self.r,
+            inputs=pick(self.inputs),
+            dt=pick(self.dt),
+        )
+
+    def cut(self, steps: int) -> "Problem":
+        """The first `steps` steps."""
+
+        def first(cov: np.ndarray) -> np.ndarray:
+            return cov if cov.ndim == 2 else cov[..., :steps, :, :]
+
+        return replace(
+            self,
+            z=self.z[:, :steps],
+            q=first(self.q),
+            r=first(self.r),
+            inputs=None if self.inputs is None else self.inputs[:, :steps],
+            dt=None if self.dt is None else self.dt[:, :steps],
+        )
+
+
+def transform_of(method: str, n: int, alpha: float, beta: float, kappa: float) -> Transform:
+    """The transform behind a method's name."""
+    if method == "ekf":
+        return Linearised()
+    for name, value in (("alpha", alpha), ("beta", beta), ("kappa", kappa)):
+        if not np.isfinite(value):
+            raise InputError(f"{name} is {value}: give a finite number")
+    if alpha <= 0:
+        raise InputError(f"alpha is {alpha:g}, but sigma points need alpha > 0: try alpha=0.1")
+    if n + kappa <= 0:
+        raise InputError(
+            f"kappa is {kappa:g}, but the state has {n} components and sigma points need "
+            f"dim + kappa > 0: try kappa={max(0, 1 - n)}"
+        )
+    if beta < alpha**2:
+        warnings.warn(
+            f"beta = {beta:g} is below alpha² = {alpha**2:g}: covariances may lose positive "
+            "definiteness; beta=2 is right for Gaussian states",
+            stacklevel=3,
+        )
+    return Unscented(float(alpha), float(beta), float(kappa), resample=method == "ukf-resampled")
+
+
+def check_method(method: str) -> None:
+    """Refuse an unknown method, naming the known ones."""
+    if method not in METHODS:
+        raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
+
+
+def observations(z: Any, m: int) -> tuple[np.ndarray, np.ndarray | None, str]:
+    """z as (B, T, m), the lengths of ragged trajectories, and the form it came in."""
+    if isinstance(z, list | tuple) and len(z) and np.ndim(z[0]) == 2:
+        parts = [_numbers(part, f"z[{i}]") for i, part in enumerate(z)]
+        for i, part in enumerate(parts):
+            _check_trajectory(part, m, f"z[{i}]")
+        lengths = np.array([len(part) for part in parts])
+        padded = np.full((len(parts), lengths.max(), m), np.nan)
+        for row, part in zip(padded, parts, strict=True):
+            row[: len(part)] = part
+        return padded, lengths if np.ptp(lengths) else None, "list"
+    array = _numbers(z, "z")
+    if array.ndim == 2:
+        _check_trajectory(array, m, "z")
+        return array[None], None, "single"
+    if array.ndim == 3:
+        if len(array) == 0:
+            raise InputError("z has shape (0, …): a batch needs at least one trajectory")
+        _check_trajectory(array.reshape(-1, array.shape[-1]), m, "z")
+        return array, None, "batch"
+    hint = "; for one component pass z[:, None]" if array.ndim == 1 else ""
+    raise InputError(
+        f"z has shape {array.shape}: give (T, {m}) for one trajectory, (B, T, {m}) for a batch "
+        f"or a list of (T_i, {m}){hint}"
+    )
+
+
+def _numbers(value: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{name} is not an array of numbers ({error}): convert it first") from None
+
+
+def _check_trajectory(z: np.ndarray, m: int, name: str) -> None:
+    if z.ndim != 2 or z.shape[1] != m:
+        raise InputError(
+            f"{name} has {z.shape[-1]} columns (shape {z.shape}) but its sensor observes {m}: "
+            "rows are time, columns are the sensor's components"
+        )
+    if len(z) == 0:
+        raise InputError(f"{name} has no rows: at least one observation is needed")
+    if np.isinf(z).any():
+        row, column = np.argwhere(np.isinf(z))[0]
+        raise InputError(
+            f"{name} is infinite at row {row}, column {column}: use NaN for a missing value"
+        )
+
+
+def first_state(value: Any, n: int, batch: int) -> np.ndarray:
+    """initial_mean as (B, n)."""
+    if value is None:
+        return np.zeros((batch, n))
+    mean = _numbers(value, "initial_mean")
+    if mean.shape not in {(n,), (batch, n)}:
+        raise InputError(
+            f"initial_mean has shape {mean.shape}: give ({n},) or one row per trajectory, "
+            f"({batch}, {n})"
+        )
+    if not np.isfinite(mean).all():
+        raise InputError(f"initial_mean is not finite: {mean.tolist()}")
+    return np.broadcast_to(mean, (batch, n))
+
+
+def first_cov(value: Any, n: int, batch: int) -> np.ndarray:
+    """initial_cov as (B, n, n)."""
+    cov = covariance(1.0 if value is None else value, n, "initial_cov")
+    if cov.ndim > 3 or (cov.ndim == 3 and len(cov) != batch):
+        raise InputError(
+            f"initial_cov has shape {cov.shape}: give a variance, ({n},), ({n}, {n}) or one "
+            f"matrix per trajectory, ({batch}, {n}, {n})"
+        )
+    return np.broadcast_to(cov, (batch, n, n))
+
+
+def noise(value: Any, n: int, name: str, batch: int, steps: int) -> np.ndarray:
+    """A noise covariance as (n, n), (T, n, n) or (B or 1, T, n, n)."""
+    cov = covariance(value, n, name)
+    if cov.ndim == 3 and len(cov) != steps:
+        raise InputError(
+            f"{name} has {len(cov)} matrices but z has {steps} steps: give one per step"
+        )
+    if cov.ndim == 4:
+        if cov.shape[0] not in (1, batch) or cov.shape[1] not in (1, steps):
+            raise InputError(
+                f"{name} has shape {cov.shape}: per trajectory and step it is "
+                f"({batch}, {steps} or 1, {n}, {n})"
+            )
+        cov = np.broadcast_to(cov, (cov.shape[0], steps, n, n))
+    return cov
+
+
+def per_step(value: Any, name: str, shape: tuple[int, ...], batch: int) -> np.ndarray:
+    """inputs or intervals, for all trajectories (T, …) or for each (B, T, …)."""
+    array = _numbers(value, name)
+    if array.shape not in {shape, (batch, *shape)}:
+        raise InputError(f"{name} has shape {array.shape}: give {shape} or {(batch, *shape)}")
+    if not np.isfinite(array).all():
+        raise InputError(f"{name} is not finite: a known input cannot be missing")
+    return np.broadcast_to(array, (batch, *shape))
+
+
+def first_of(value: Any, kind: type, name: str) -> Any:
+    """The system or sensor itself, or the first of a list of them."""
+    first = value[0] if isinstance(value, Sequence) and value else value
+    return one_or_each(first, kind, name, 1)
+
+
+def one_or_each(value: Any, kind: type, name: str, batch: int) -> Any:
+    """A system or sensor for all trajectories, or a list with one for each."""
+    if isinstance(value, kind):
+        return value
+    if isinstance(value, Sequence) and value and all(isinstance(v, kind) for v in value):
+        if len(value) != batch:
+            raise InputError(f"{len(value)} {name}s were given for {batch} trajectories")
+        return list(value)
+    raise InputError(
+        f"{name} is a {type(value).__name__}, not a {kind.__name__}: see fedkoopman.{name}s"
+    )

@@ -1,0 +1,1 @@
+"""Reports: results rendered as files, figures and tables. Rendering computes nothing."""

@@ -1,0 +1,114 @@
+"""Figures of estimated states."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedkoopman.studies.states import SiteStates
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+
+PLOTS = (".png", ".svg", ".pdf")
+MOST_COLUMNS = 4
+"""Trajectories drawn side by side; more would leave no room to read them."""
+
+MOST_POINTS = 4000
+"""Samples drawn one by one; a longer trajectory is drawn as the envelope of its bins."""
+
+LINE, BAND, DOTS, TEXT = "#1f4e79", "#8fb8de", "#7b8087", "#3c4043"
+
+
+def plot_states(path: Path, states: SiteStates) -> None:
+    """Draw one panel per state: the mean, its ±2σ band, and the observations of that state.
+
+    Arguments:
+        path: a .png, .svg or .pdf file.
+        states: what to draw; of many trajectories the first few, side by side.
+    """
+    from matplotlib.figure import Figure
+
+    d, count = len(states.names), len(states.means)
+    shown = min(count, MOST_COLUMNS)
+    figure = Figure(figsize=(max(8.0, 4.2 * shown), 1.0 + 1.8 * d), layout="constrained")
+    grid = figure.subplots(d, shown, sharex="col", sharey="row", squeeze=False)
+    stds = states.stds
+    for column in range(shown):
+        time = states.times[column]
+        for i in range(d):
+            axes = grid[i, column]
+            _draw_dots(axes, time, states.observed[column][:, i])
+            _draw_band(axes, time, states.means[column][:, i], stds[column][:, i])
+            _dress(axes)
+        if states.labels is not None:
+            grid[0, column].set_title(f"segment {states.labels[column]}", color=TEXT, size=10)
+        grid[-1, column].set_xlabel("time", color=TEXT)
+    for axes, name, unit in zip(grid[:, 0], states.names, states.units, strict=True):
+        axes.set_ylabel(f"{name} [{unit}]" if unit not in ("", "1") else name, color=TEXT)
+    if count > shown:
+        figure.suptitle(f"the first {shown} of {count} trajectories", color=TEXT, size=10)
+    entries: dict[str, Artist] = {}
+    for axes in grid.flat:
+        handles, labels = axes.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    figure.legend(
+        list(entries.values()),
+        list(entries),
+        loc="outside upper right",
+        ncols=3,
+        frameon=False,
+        labelcolor=TEXT,
+        markerscale=2,
+    )
+    figure.savefig(path, dpi=150)
+
+
+def _draw_band(axes: "Axes", time: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
+    low, high = mean - 2 * std, mean + 2 * std
+    bins = _bins(len(time))
+    if bins is None:
+        axes.fill_between(time, low, high, color=BAND, alpha=0.55, lw=0, label="±2σ")
+        axes.plot(time, mean, color=LINE, lw=1.3, label="estimate")
+        return
+    at = time[bins]
+    axes.fill_between(
+        at,
+        np.fmin.reduceat(low, bins),
+        np.fmax.reduceat(high, bins),
+        color=BAND,
+        alpha=0.55,
+        lw=0,
+        label="±2σ",
+    )
+    # lowest and highest value of each bin in turn: what a line through every sample would cover
+    extremes = np.column_stack([np.fmin.reduceat(mean, bins), np.fmax.reduceat(mean, bins)])
+    axes.plot(np.repeat(at, 2), extremes.ravel(), color=LINE, lw=0.8, label="estimate")
+
+
+def _draw_dots(axes: "Axes", time: np.ndarray, values: np.ndarray) -> None:
+    seen = np.isfinite(values)
+    if not seen.any():
+        return
+    time, values = time[seen], values[seen]
+    if len(time) > MOST_POINTS:
+        every = -(-len(time) // MOST_POINTS)
+        time, values = time[::every], values[::every]
+    axes.plot(time, values, ".", ms=4, color=DOTS, mew=0, alpha=0.8, label="observed", zorder=1.5)
+
+
+def _bins(samples: int) -> np.ndarray | None:
+    """First index of each bin of a trajectory too long to draw sample by sample."""
+    if samples <= MOST_POINTS:
+        return None
+    return np.linspace(0, samples, MOST_POINTS // 2, endpoint=False).astype(int)
+
+
+def _dress(axes: "Axes") -> None:
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#c4c7cb")
+    axes.grid(color="#eceff1", lw=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(colors=TEXT, labelsize=9)
+    axes.margins(x=0.01)

@@ -1,0 +1,1 @@
+"""Studies: sites' files in, runs and the paper's tables out."""

@@ -1,0 +1,261 @@
+"""Systems of the user's own, from a vector field or from a map."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fedkoopman.errors import InputError, short
+from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.checks import check_count, number
+from fedkoopman.systems.solvers import Number, solve
+
+__all__ = ["Closure", "FunctionSystem", "MapSystem", "check_function", "declare"]
+
+# Of the stiff one-step map, by precision: far below any process noise, and above rounding.
+STIFF_STEP_TOLERANCE = {"float64": 1e-6, "float32": 1e-4}
+
+
+class Closure(eqx.Module):
+    """A user's callable as a pytree: the arrays it holds are leaves, all else is static.
+
+    So a network can be a vector field, and a plain function can go through `jax.jit` in a system.
+    """
+
+    arrays: Any
+    rest: Any = eqx.field(static=True)
+
+    def __init__(self, f: Callable[..., Any], name: str):
+        if not callable(f):
+            raise InputError(f"{name} is {short(f)}: give a function written with jax.numpy")
+        self.arrays, self.rest = eqx.partition(f, lambda a: isinstance(a, jax.Array | np.ndarray))
+        try:
+            hash(self.rest)
+        except TypeError:
+            raise InputError(
+                f"{name} is an unhashable {type(f).__name__}: give a function or an equinox module"
+            ) from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the user's function."""
+        return eqx.combine(self.arrays, self.rest)(*args, **kwargs)
+
+
+def check_function(
+    f: Callable[..., Any], name: str, shape: tuple[int, ...], *args: Any, **kwargs: Any
+) -> None:
+    """Trace a function without running it; its result must be real numbers of that shape."""
+    try:
+        result = jax.eval_shape(f, *args, **kwargs)
+    except Exception as error:
+        given = ", ".join(str(getattr(a, "shape", a)) for a in args)
+        cause = " ".join(str(error).split("\n")[0].split())[:200]
+        raise InputError(
+            f"{name} failed on arguments of shape {given}: {type(error).__name__}: {cause}: "
+            "write it with jax.numpy, for one state"
+        ) from error
+    if not isinstance(result, jax.ShapeDtypeStruct):
+        raise InputError(
+            f"{name} returned a {type(result).__name__} where an array of shape {shape} is needed: "
+            "end it with jnp.stack([...])"
+        )
+    if result.shape != shape or not jnp.issubdtype(result.dtype, jnp.floating):
+        raise InputError(
+            f"{name} returned shape {result.shape} of {result.dtype} where real numbers of shape "
+            f"{shape} are needed: check the function and its dimension"
+        )
+
+
+class _UserSystem(System):
+    """What both kinds share; made by `declare`, which checks the user's arguments."""
+
+    f: Closure
+    draw: Closure | None
+    box: tuple[tuple[float, ...], tuple[float, ...]]
+    values: tuple[Number, ...]
+    dt: Number
+    labels: tuple[str, ...] = eqx.field(static=True)
+    names: tuple[str, ...] = eqx.field(static=True)
+    units: tuple[str, ...] = eqx.field(static=True)
+    angles: tuple[int, ...] = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+    input_dim: int = eqx.field(static=True, default=0)
+    stiff: bool = eqx.field(static=True, default=False)
+
+    @property
+    def parameters(self) -> dict[str, Number]:
+        """The parameters handed to the function, by name."""
+        return dict(zip(self.labels, self.values, strict=True))
+
+    def _replace(self, values: Mapping[str, Number]) -> Self:
+        merged = {**self.parameters, **values}
+        new: Self = eqx.tree_at(lambda s: s.values, self, tuple(merged.values()))
+        return new
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+        """A draw from the user's law, or uniform on its box."""
+        if self.draw is not None:
+            state: Array = self.draw(key)
+            return state
+        return uniform(key, *self.box)
+
+    def _call(self, x: Float[Array, " dim"], u: Float[Array, " input"] | None) -> Array:
+        given = (x, u) if self.input_dim else (x,)
+        result: Array = self.f(*given, **self.parameters)
+        return result
+
+
+class FunctionSystem(_UserSystem):
+    """ẋ = f(x), f(x, u), with parameters as keywords; see `System.from_function`."""
+
+    def vector_field(
+        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
+    ) -> Float[Array, " dim"]:
+        """The user's function."""
+        return self._call(x, u)
+
+    def step(
+        self,
+        x: Float[Array, " dim"],
+        u: Float[Array, " input"] | None = None,
+        dt: Number | None = None,
+    ) -> Float[Array, " dim"]:
+        """RK4; for stiff systems Kvaerno5 to `STIFF_STEP_TOLERANCE` (NaN if it fails)."""
+        if not self.stiff:
+            return super().step(x, u, dt)
+        interval = self.dt if dt is None else dt
+        precision = jnp.result_type(x, float).name
+        # The default adjoint has no forward mode, which extended Kalman filters use.
+        return solve(
+            lambda y: self._call(y, u),
+            x,
+            interval,
+            stiff=True,
+            tolerance=STIFF_STEP_TOLERANCE[precision],
+            adjoint=diffrax.DirectAdjoint(),
+        )
+
+
+class MapSystem(_UserSystem):
+    """x' = F(x), F(x, u), with parameters as keywords; see `System.from_map`."""
+
+    def vector_field(
+        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
+    ) -> Float[Array, " dim"]:
+        """Refused: a map has none."""
+        raise InputError("a system made by from_map has no vector field: use step")
+
+    def step(
+        self,
+        x: Float[Array, " dim"],
+        u: Float[Array, " input"] | None = None,
+        dt: Number | None = None,
+    ) -> Float[Array, " dim"]:
+        """The user's map."""
+        if dt is not None:
+            raise InputError(
+                "dt was given but a system made by from_map has fixed steps: leave it out"
+            )
+        return self._call(x, u)
+
+    def flow(
+        self,
+        x: Float[Array, " dim"],
+        u: Float[Array, " input"] | None = None,
+        dt: Number | None = None,
+    ) -> Float[Array, " dim"]:
+        """The map itself."""
+        return self.step(x, u, dt)
+
+
+def declare(
+    kind: type[_UserSystem],
+    f: Callable[..., Any],
+    dim: int,
+    dt: float,
+    *,
+    names: Sequence[str] | None,
+    units: Sequence[str] | None,
+    initial: Any,
+    stiff: bool,
+    parameters: Mapping[str, float] | None,
+    angles: Sequence[int],
+    input_dim: int,
+    substeps: int,
+) -> _UserSystem:
+    """Check what a user declared and build the system; arguments as `System.from_function`."""
+    dim = check_count(dim, "dim")
+    input_dim = check_count(input_dim, "input_dim", least=0)
+    values = {
+        name: number(value, f"parameter {name}") for name, value in (parameters or {}).items()
+    }
+    function = Closure(f, "f")
+    number_type = jnp.result_type(float)
+    x = jax.ShapeDtypeStruct((dim,), number_type)
+    u = (jax.ShapeDtypeStruct((input_dim,), number_type),) if input_dim else ()
+    check_function(function, "f", (dim,), x, *u, **values)
+    draw, box = _law(initial, dim)
+    default_names = [f"x{i}" for i in range(1, dim + 1)]
+    return kind(
+        function,
+        draw,
+        box,
+        tuple(values.values()),
+        dt,
+        tuple(values),
+        names=_labels(names, default_names, "names"),
+        units=_labels(units, ["1"] * dim, "units"),
+        angles=tuple(angles),
+        substeps=substeps,
+        input_dim=input_dim,
+        stiff=bool(stiff),
+    )
+
+
+def _labels(given: Sequence[str] | None, default: list[str], name: str) -> tuple[str, ...]:
+    labels = default if given is None else [given] if isinstance(given, str) else list(given)
+    if len(labels) != len(default):
+        raise InputError(
+            f"{name} has {len(labels)} entries but the state has {len(default)} components: "
+            "give one each"
+        )
+    if name == "names" and len(set(labels)) < len(labels):
+        raise InputError(f"names repeats an entry in {labels}: give each component its own name")
+    return tuple(str(label) for label in labels)
+
+
+def _law(
+    initial: Any, dim: int
+) -> tuple[Closure | None, tuple[tuple[float, ...], tuple[float, ...]]]:
+    """The initial-state law as a function of a key, or as a box."""
+    if callable(initial):
+        draw = Closure(initial, "initial")
+        check_function(draw, "initial", (dim,), jax.eval_shape(lambda: jax.random.key(0)))
+        return draw, ((), ())
+    try:
+        box = np.asarray((-np.ones(dim), np.ones(dim)) if initial is None else initial, np.float64)
+    except (TypeError, ValueError):
+        box = np.full((), np.nan)
+    if box.shape == (dim,):
+        box = np.stack([box, box])
+    if box.shape != (2, dim):
+        raise InputError(
+            f"initial has shape {box.shape} but the state has {dim} components: give a state "
+            f"({dim},), a box (2, {dim}) or a function of a key"
+        )
+    if not np.isfinite(box).all():
+        raise InputError(
+            f"initial contains {box[~np.isfinite(box)][0]}: every entry must be finite"
+        )
+    if (box[0] > box[1]).any():
+        i = int(np.argmax(box[0] > box[1]))
+        raise InputError(
+            f"initial goes from {box[0, i]:g} to {box[1, i]:g} in component {i}: "
+            "the first row of a box is the low one"
+        )
+    return None, (tuple(box[0].tolist()), tuple(box[1].tolist()))

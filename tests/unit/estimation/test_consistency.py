@@ -1,0 +1,116 @@
+"""Statistical consistency: is the error as large as the covariance says?"""
+
+import numpy as np
+import pytest
+from reference.problems import linear
+
+import fedkoopman as fk
+from fedkoopman.estimation import nees, nis, whiteness
+
+TRAJECTORIES, STEPS = 200, 300
+
+
+@pytest.fixture(scope="module")
+def data():
+    """Lorenz63 with process noise: exactly the model that the filters assume."""
+    system = fk.systems.Lorenz63()
+    sensor = fk.LinearSensor.random_frame(3, seed=0)
+    start = np.random.default_rng(0).normal(size=(TRAJECTORIES, 3))
+    x = fk.simulate(
+        system, steps=STEPS, seed=0, batch=TRAJECTORIES, initial=start, process_noise=0.01
+    )
+    return system, sensor, x, fk.observe(sensor, x[:, 1:], noise=0.1, seed=1)
+
+
+def run(data, method, smooth):
+    system, sensor, x, z = data
+    return fk.estimate(
+        system, sensor, z, process_noise=0.01, observation_noise=0.1, method=method, smooth=smooth
+    ), x[:, 1:]
+
+
+@pytest.mark.parametrize("method", ["ukf-resampled", "ekf"])
+def test_consistent_filters_are_inside_their_bands(data, method):
+    filtered, truth = run(data, method, smooth=False)
+    smoothed, _ = run(data, method, smooth=True)
+    for test in (nis(filtered), nees(filtered, truth), nees(smoothed, truth)):
+        assert test.consistent, str(test)
+        assert test.upper - test.lower < 0.1, "the band is too wide to mean anything"
+    assert whiteness(filtered).consistent, str(whiteness(filtered))
+
+
+def test_the_papers_ukf_is_modest_by_construction(data):
+    """Without resampling P_zz and P_xz lack Q (estimation-numerics: 0.61 filter, 0.73 smoother,
+    NIS 1.02 at the paper's noise, where Q = R = I)."""
+    system, sensor, *_ = data
+    start = np.random.default_rng(1).normal(size=(TRAJECTORIES, 3))
+    x = fk.simulate(
+        system, steps=STEPS, seed=2, batch=TRAJECTORIES, initial=start, process_noise=1.0
+    )
+    z = fk.observe(sensor, x[:, 1:], noise=1.0, seed=3)
+    filtered = fk.estimate(system, sensor, z, smooth=False)
+    smoothed = fk.estimate(system, sensor, z)
+    assert nees(filtered, x[:, 1:]).value == pytest.approx(0.61, abs=0.05)
+    assert nees(smoothed, x[:, 1:]).value == pytest.approx(0.73, abs=0.05)
+    assert nis(filtered).value == pytest.approx(1.02, abs=0.05)
+
+
+def test_diagnostics_notice_wrong_noise(data):
+    system, sensor, x, z = data
+    for factor, word in ((4.0, "too large"), (0.25, "too small")):
+        e = fk.estimate(
+            system,
+            sensor,
+            z,
+            process_noise=0.01 * factor,
+            observation_noise=0.1 * factor,
+            method="ukf-resampled",
+            smooth=False,
+        )
+        assert not nis(e).consistent and word in nis(e).verdict
+        assert not nees(e, x[:, 1:]).consistent
+
+
+def test_whiteness_notices_a_wrong_model(data):
+    _, sensor, _, z = data
+    wrong = fk.systems.Lorenz63(b=20.0)
+    e = fk.estimate(wrong, sensor, z, process_noise=0.01, observation_noise=0.1, smooth=False)
+    assert not whiteness(e).consistent
+    assert "correlated" in whiteness(e).verdict
+
+
+def test_nis_of_the_kalman_filter_is_chi_square_with_gaps():
+    """Over many draws of an exactly linear problem with missing values, the 99 % band holds in
+    about 99 % of them, and the 50 % band in about half."""
+    inside = {0.99: 0, 0.5: 0}
+    for seed in range(100):
+        case = linear(seed=seed, steps=60)
+        z = case.z.copy()
+        z[np.random.default_rng(seed).uniform(size=z.shape) < 0.2] = np.nan
+        e = fk.estimate(
+            case.system,
+            case.sensor,
+            z,
+            process_noise=case.q,
+            observation_noise=case.r,
+            initial_mean=case.mean,
+            initial_cov=case.cov,
+            method="ekf",
+            smooth=False,
+        )
+        for level in inside:
+            inside[level] += nis(e, level).consistent
+    assert inside[0.99] >= 95
+    assert 35 <= inside[0.5] <= 65
+
+
+def test_lists_and_single_trajectories_are_diagnosed_alike(data):
+    system, sensor, x, z = data
+    batch = fk.estimate(system, sensor, z[:3], method="ukf-resampled", smooth=False)
+    listed = fk.estimate(system, sensor, [z[0], z[1], z[2]], method="ukf-resampled", smooth=False)
+    assert nis(batch).value == pytest.approx(nis(listed).value)
+    assert nees(batch, x[:3, 1:]).value == pytest.approx(nees(listed, list(x[:3, 1:])).value)
+    one = fk.estimate(system, sensor, z[0], method="ukf-resampled", smooth=False)
+    assert np.isfinite(nees(one, x[0, 1:]).value) and "band" in str(nis(one))
+    with pytest.raises(fk.InputError, match="times of the observations"):
+        nees(one, x[0])
