@@ -15,7 +15,7 @@ RESULTS = {
         "state estimators on Lorenz63: error, its spread and seconds, beside the paper's",
     ),
 }
-"""Name → module with `run(trajectories, seed, out)`, and what it shows."""
+"""Name → module with `compute(trajectories, seed, progress)`, and what it shows."""
 
 EXAMPLE = """
 fedkoopman reproduce table-estimators --trajectories 200 --out results
@@ -63,4 +63,13 @@ def reproduce(
         raise InputError(f"--out {out} is a file: give a directory")
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no directory {out.parent}, create it first")
-    import_module(RESULTS[result][0]).run(trajectories=trajectories, seed=seed, out=out)
+    from rich.console import Console
+
+    from fedkoopman.reports import tables
+
+    with Console(stderr=True).status("starting") as status:
+        table = import_module(RESULTS[result][0]).compute(trajectories, seed, status.update)
+    tables.show(table)
+    if out is not None:
+        report, *_ = tables.write(table, out)
+        typer.echo(f"report: {report}")

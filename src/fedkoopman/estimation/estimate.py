@@ -257,7 +257,7 @@ def _particles(
     sensor = piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor
     q, r = (one(cov) if cov.ndim == 4 else cov for cov in (piece.q, piece.r))
     steps = piece.z.shape[1] if piece.lengths is None else int(piece.lengths[0])
-    result = particle_track(
+    result, overlap = particle_track(
         system,
         sensor,
         one(piece.mean),
@@ -271,7 +271,7 @@ def _particles(
         particles=particles,
         smooth=smooth,
     )
-    return {name: np.asarray(value)[..., None] for name, value in result.items()}, False
+    return {name: np.asarray(value)[..., None] for name, value in result.items()}, overlap
 
 
 def _result(

@@ -23,18 +23,23 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 _ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
-_OPTIONS = {"xla_cpu_experimental_ynn_fusion_type": ""}
-"""Hand no reduction or product to a library: it cannot be called from inside a kernel."""
+_OPTIONS = {
+    # Neither libraries nor the thread pool can be called from inside a kernel.
+    "xla_cpu_experimental_ynn_fusion_type": "",
+    "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
+}
 
 _SUPPORTED = frozenset(
     """
-    abs acos acosh add add_any and asin asinh atan atan2 atanh broadcast_in_dim cbrt ceil clamp
-    concatenate cond convert_element_type copy copy_p cos cosh custom_jvp_call custom_vjp_call div
-    dot_general dynamic_slice dynamic_update_slice eq erf exp exp2 expand_dims expm1 floor gather
-    ge gt integer_pow iota is_finite jit le log log1p logistic lt max min mul ne neg nextafter not
-    optimization_barrier or pad pjit pow real reduce_and reduce_max reduce_min reduce_or
-    reduce_prod reduce_sum rem reshape rev round rsqrt scan select_n sign sin sinh slice split
-    sqrt square squeeze stack stop_gradient sub tan tanh transpose while xor
+    abs acos acosh add add_any and argmax asin asinh atan atan2 atanh bitcast_convert_type
+    broadcast_in_dim cbrt ceil clamp concatenate cond convert_element_type copy copy_p cos cosh
+    custom_jvp_call custom_vjp_call div dot_general dynamic_slice dynamic_update_slice eq erf
+    erf_inv exp exp2 expand_dims expm1 floor gather ge gt integer_pow iota is_finite jit le le_to
+    log log1p logistic lt lt_to max min mul ne neg nextafter not optimization_barrier or pad pjit
+    pow random_bits random_fold_in random_split random_unwrap random_wrap real reduce_and
+    reduce_max reduce_min reduce_or reduce_prod reduce_sum rem reshape rev round rsqrt scan
+    select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt
+    square squeeze stack stop_gradient sub tan tanh threefry2x32 transpose while xor
     """.split()  # noqa: SIM905 - a list of ninety strings is harder to read
 )
 

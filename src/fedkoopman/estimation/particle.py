@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkoopman.errors import InputError
-from fedkoopman.estimation.linalg import apply
+from fedkoopman.estimation.fused import fused
+from fedkoopman.estimation.linalg import apply, cholesky, forward, materialise
 from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.transforms import evaluate, wrap
 from fedkoopman.sensors import Sensor
@@ -48,17 +49,23 @@ def particle_track(
     key: PRNGKeyArray,
     particles: int,
     smooth: bool,
-) -> dict[str, Array]:
-    """Filter (and smooth) one trajectory z (T, m); the fields of `Estimates`."""
+) -> tuple[dict[str, Any], bool]:
+    """Filter (and smooth) one trajectory z (T, m); the fields of `Estimates`.
+
+    Also says whether several trajectories may run at the same time (see `batches`).
+    """
     if not isinstance(particles, int | np.integer) or particles < 2:
         raise InputError(f"particles is {particles}: give a whole number of at least 2")
     _definite(r, "observation_noise", "method 'particle' weighs particles by its density")
     if smooth:
         remedy = "the particle smoother weighs paths by its density; or pass smooth=False"
         _definite(q, "process_noise", remedy)
-    return _track(
-        system, sensor, mean, cov, z, q, r, inputs, dt, key, particles=int(particles), smooth=smooth
-    )
+    given = (system, sensor, mean, _root(cov), z, _root(q), _root(r), inputs, dt, key)
+    static = {"particles": int(particles), "smooth": smooth}
+    result = _track(*given, **static)
+    overlap = _track.is_one_kernel(*given, **static)
+    initial = {} if smooth else {"initial_mean": mean, "initial_cov": cov}
+    return {**result, **initial}, overlap
 
 
 def _definite(cov: np.ndarray, name: str, why: str) -> None:
@@ -69,15 +76,15 @@ def _definite(cov: np.ndarray, name: str, why: str) -> None:
         )
 
 
-@partial(jax.jit, static_argnames=("particles", "smooth"))
+@partial(fused, static_argnames=("particles", "smooth"))
 def _track(
     system: System,
     sensor: Sensor,
     mean: Array,
-    cov: Array,
+    root_0: Array,
     z: Array,
-    q: Array,
-    r: Array,
+    root_q: Array,
+    root_r: Array,
     inputs: Array | None,
     dt: Array | None,
     key: PRNGKeyArray,
@@ -87,11 +94,9 @@ def _track(
 ) -> dict[str, Array]:
     steps, n = z.shape[0], mean.shape[0]
     at_start, in_filter, in_smoother = jax.random.split(key, 3)
-    roots = [jnp.broadcast_to(_root(c), (steps, *c.shape[-2:])) for c in (q, r)]
+    roots = [jnp.broadcast_to(root, (steps, *root.shape[-2:])) for root in (root_q, root_r)]
     per_step = (z, *roots, inputs, dt, jax.random.split(in_filter, steps))
-    start = mean[:, None] + apply(
-        _root(cov)[..., None], jax.random.normal(at_start, (n, particles))
-    )
+    start = mean[:, None] + apply(root_0[..., None], jax.random.normal(at_start, (n, particles)))
     first = Cloud(start, jnp.full(particles, -jnp.log(particles)))
 
     def move(x: Array, u: Array | None, interval: Array | None) -> Array:
@@ -103,11 +108,10 @@ def _track(
     def forward_step(cloud: Cloud, now: Any) -> tuple[Cloud, Any]:
         z_k, root_q, root_r, u, interval, k = now
         draw, choose = jax.random.split(k)
-        cloud = _resample(cloud, choose)
+        cloud = Cloud(*materialise(*_resample(cloud, choose)))
         noise = apply(root_q[..., None], jax.random.normal(draw, cloud.x.shape))
-        cloud, info = _weigh(
-            cloud._replace(x=move(cloud.x, u, interval) + noise), sensor, z_k, root_r
-        )
+        x = materialise(move(cloud.x, u, interval)) + noise
+        cloud, info = _weigh(cloud._replace(x=materialise(x)), sensor, z_k, root_r)
         return cloud, (cloud, info)
 
     last, (clouds, (log_likelihood, innovations, innovation_cov)) = jax.lax.scan(
@@ -119,7 +123,7 @@ def _track(
         )
     else:
         states = jax.vmap(partial(_moments, angles=system.angles))(clouds)
-        initial = (mean, cov)
+        initial = (mean, mean)  # the caller has them
     return {
         "mean": states[0],
         "cov": states[1],
@@ -131,10 +135,10 @@ def _track(
     }
 
 
-def _root(cov: Float[Array, "*t n n"]) -> Float[Array, "*t n n"]:
+def _root(cov: np.ndarray) -> np.ndarray:
     """A square root that also exists for singular covariances."""
-    values, vectors = jnp.linalg.eigh(cov)
-    return vectors * jnp.sqrt(jnp.clip(values, 0))[..., None, :]
+    values, vectors = np.linalg.eigh(cov)
+    return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[..., None, :])
 
 
 def _resample(cloud: Cloud, key: PRNGKeyArray) -> Cloud:
@@ -158,14 +162,12 @@ def _weigh(
     centre, spread = _moments(Cloud(predicted, cloud.log_weight), angles=sensor.angles)
     r = root @ root.T
     both = seen[:, None] & seen[None]
-    lower = jnp.linalg.cholesky(jnp.where(both, r, jnp.eye(len(z))))
+    lower = cholesky(jnp.where(both, r, jnp.eye(len(z)))[..., None])
     residual = jnp.where(seen[:, None], wrap(z[:, None] - predicted, sensor.angles), 0)
-    white = jax.scipy.linalg.solve_triangular(lower, residual, lower=True)
-    log_density = (
-        -0.5 * jnp.sum(white**2, axis=0)
-        - jnp.sum(jnp.log(jnp.diagonal(lower)))
-        - 0.5 * jnp.sum(seen) * np.log(2 * np.pi)
-    )
+    white = forward(lower, residual[None])[0]
+    log_density = -0.5 * jnp.sum(seen) * np.log(2 * np.pi)
+    for i in range(len(z)):
+        log_density = log_density - 0.5 * white[i] ** 2 - jnp.log(lower[i, i])
     joint = cloud.log_weight + log_density
     evidence = jax.scipy.special.logsumexp(joint)  # the weights before sum to one
     innovation = jnp.where(seen, wrap(z - centre, sensor.angles), 0)
@@ -200,7 +202,8 @@ def _simulate_back(
     choose, in_steps = jax.random.split(key)
     paths = last.x[:, _draw(choose, last.log_weight[None], count)]
     _, root_q, _, inputs, dt, _ = per_step
-    whiten = jnp.linalg.inv(root_q)
+    # A root of Q is V √Λ, so its inverse is √Λ⁻¹ Vᵀ = Λ⁻¹ (V √Λ)ᵀ.
+    whiten = jnp.swapaxes(root_q, -1, -2) / jnp.sum(root_q**2, axis=-2)[..., None]
     before = jax.tree.map(lambda a, b: jnp.concatenate([a[None], b[:-1]]), first, clouds)
 
     def backward_step(paths: Array, now: Any) -> tuple[Array, Any]:

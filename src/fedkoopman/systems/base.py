@@ -3,7 +3,7 @@
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,6 +15,9 @@ from fedkoopman.systems.checks import check_count, check_indices, check_positive
 from fedkoopman.systems.solvers import Number, rk4, solve
 
 __all__ = ["System", "uniform"]
+
+# Not typing.Self, which the run-time checker of the tests cannot see through.
+Same = TypeVar("Same", bound="System")
 
 
 class System(eqx.Module):
@@ -87,7 +90,7 @@ class System(eqx.Module):
 
     @property
     def stiff(self) -> bool:
-        """Whether the truth needs an implicit solver."""
+        """Whether the truth is solved by the implicit Kvaerno5."""
         return False
 
     @property
@@ -95,7 +98,7 @@ class System(eqx.Module):
         """The physical parameters by name."""
         return {name: getattr(self, name) for name in self.parameter_names}
 
-    def with_parameters(self, **values: Number) -> Self:
+    def with_parameters(self: Same, **values: Number) -> Same:
         """The same system with some parameters replaced; values may be traced.
 
         Arguments:
@@ -109,10 +112,10 @@ class System(eqx.Module):
             check_positive(checked[name], name)
         return self._replace(checked)
 
-    def _replace(self, values: Mapping[str, Number]) -> Self:
+    def _replace(self: Same, values: Mapping[str, Number]) -> Same:
         if not values:
             return self
-        new: Self = eqx.tree_at(
+        new: Same = eqx.tree_at(
             lambda s: tuple(getattr(s, name) for name in values), self, tuple(values.values())
         )
         return new
@@ -223,7 +226,9 @@ class System(eqx.Module):
         )  # fmt: skip
 
 
-def uniform(key: PRNGKeyArray, low: Sequence[float], high: Sequence[float]) -> Float[Array, " dim"]:
+def uniform(
+    key: PRNGKeyArray, low: Sequence[Number], high: Sequence[Number]
+) -> Float[Array, " dim"]:
     """A draw from the uniform law on a box."""
     a, b = jnp.asarray(low, float), jnp.asarray(high, float)
     return a + (b - a) * jax.random.uniform(key, a.shape)

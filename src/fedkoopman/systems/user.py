@@ -1,7 +1,7 @@
 """Systems of the user's own, from a vector field or from a map."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any, TypeVar
 
 import diffrax
 import equinox as eqx
@@ -16,6 +16,8 @@ from fedkoopman.systems.checks import check_count, number
 from fedkoopman.systems.solvers import Number, solve
 
 __all__ = ["Closure", "FunctionSystem", "MapSystem", "check_function", "declare"]
+
+Same = TypeVar("Same", bound="_UserSystem")
 
 # Of the stiff one-step map, by precision: far below any process noise, and above rounding.
 STIFF_STEP_TOLERANCE = {"float64": 1e-6, "float32": 1e-4}
@@ -51,7 +53,10 @@ def check_function(
 ) -> None:
     """Trace a function without running it; its result must be real numbers of that shape."""
     try:
-        result = jax.eval_shape(f, *args, **kwargs)
+        # In float64: JAX remembers a closed-over NumPy array in the precision it was first traced
+        # in, and a float32 trace here would stay with the float64 estimation later.
+        with jax.enable_x64(True):
+            result = jax.eval_shape(f, *args, **kwargs)
     except Exception as error:
         given = ", ".join(str(getattr(a, "shape", a)) for a in args)
         cause = " ".join(str(error).split("\n")[0].split())[:200]
@@ -76,7 +81,7 @@ class _UserSystem(System):
 
     f: Closure
     draw: Closure | None
-    box: tuple[tuple[float, ...], tuple[float, ...]]
+    box: tuple[tuple[Number, ...], tuple[Number, ...]]
     values: tuple[Number, ...]
     dt: Number
     labels: tuple[str, ...] = eqx.field(static=True)
@@ -92,9 +97,9 @@ class _UserSystem(System):
         """The parameters handed to the function, by name."""
         return dict(zip(self.labels, self.values, strict=True))
 
-    def _replace(self, values: Mapping[str, Number]) -> Self:
+    def _replace(self: Same, values: Mapping[str, Number]) -> Same:
         merged = {**self.parameters, **values}
-        new: Self = eqx.tree_at(lambda s: s.values, self, tuple(merged.values()))
+        new: Same = eqx.tree_at(lambda s: s.values, self, tuple(merged.values()))
         return new
 
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
@@ -231,7 +236,7 @@ def _labels(given: Sequence[str] | None, default: list[str], name: str) -> tuple
 
 def _law(
     initial: Any, dim: int
-) -> tuple[Closure | None, tuple[tuple[float, ...], tuple[float, ...]]]:
+) -> tuple[Closure | None, tuple[tuple[Number, ...], tuple[Number, ...]]]:
     """The initial-state law as a function of a key, or as a box."""
     if callable(initial):
         draw = Closure(initial, "initial")

@@ -73,7 +73,7 @@ class YNI(System):
 
     @property
     def stiff(self) -> bool:
-        """True: the truth needs an implicit solver."""
+        """True: the truth is solved by the implicit Kvaerno5."""
         return True
 
     def vector_field(
@@ -100,7 +100,7 @@ class YNI(System):
             rate, slope = self._voltage_rate(v, m, *slow)
             return v + h / 2 * rate / (1 - h / 4 * slope)
 
-        def split(_: int, y: Float[Array, " 7"]) -> Float[Array, " 7"]:
+        def split(_: Array, y: Float[Array, " 7"]) -> Float[Array, " 7"]:
             v, slow = y[0], [y[i] for i in range(2, 7)]
             m = _relax(y[1], _m_rates(v), h / 2)
             v = voltage(v, m, slow)
