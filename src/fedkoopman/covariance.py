@@ -33,6 +33,8 @@ def covariance(value: ArrayLike, dim: int, name: str) -> NDArray[np.float64]:
     tolerance = 1e-9 if given.dtype.itemsize >= 8 else 1e-5
     array = given.astype(np.float64)
     if array.ndim == 0:
+        if 0 <= array < np.inf:  # nothing else can be wrong with a variance
+            return np.asarray(array * np.eye(dim))
         array = np.diag(np.full(dim, array))
     elif array.shape == (dim,):
         array = np.diag(array)

@@ -17,6 +17,9 @@ def pieces(lengths: np.ndarray, widest: int) -> Iterator[np.ndarray]:
     the work and the number of compiled shapes stays logarithmic; within a group the pieces are of
     one width (the last is filled up by repeating a row), so that one compilation serves them all.
     """
+    if len(lengths) <= widest and (lengths == lengths[0]).all():
+        yield np.arange(len(lengths))
+        return
     bucket = np.ceil(np.log2(np.maximum(lengths, 1))).astype(int)
     for size in np.unique(bucket):
         rows = np.flatnonzero(bucket == size)
@@ -44,6 +47,9 @@ def run_pieces(
     cores. What XLA already spreads over the cores must not compete with itself (measured: 3x
     slower), so it runs piece by piece.
     """
+    if len(work) == 1 and progress is None:
+        run(work[0])
+        return
     total = len(np.unique(np.concatenate(work)))
     done: set[int] = set()
 

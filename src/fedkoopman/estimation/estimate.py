@@ -14,7 +14,7 @@ from fedkoopman.estimation.batches import Progress, pieces, run_pieces
 from fedkoopman.estimation.estimates import DivergenceWarning, Estimates
 from fedkoopman.estimation.fused import fused
 from fedkoopman.estimation.gaussian import Noise, State, track
-from fedkoopman.estimation.linalg import cholesky
+from fedkoopman.estimation.linalg import UNROLLED, cholesky
 from fedkoopman.estimation.models import Batched, Conditions, model_of
 from fedkoopman.estimation.particle import particle_track
 from fedkoopman.estimation.problem import Problem
@@ -22,8 +22,14 @@ from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 
-_WIDEST = 128
-"""Trajectories per compiled piece: wider ones fall out of the second-level cache (about 2x)."""
+
+def _widest(n: int) -> int:
+    """Trajectories per compiled piece, for n states (measured in `benchmarks/estimation.py`).
+
+    Wider pieces fall out of the second-level cache; from about a dozen states the matrices of a
+    single trajectory are large enough to keep the processor busy.
+    """
+    return 128 if n <= UNROLLED else 64 if n <= 12 else 1
 
 
 def estimate(
@@ -96,7 +102,7 @@ def estimate(
         run = partial(_gaussian, transform=transform, smooth=smooth)
     else:
         run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
-    fields = _in_pieces(problem, run, _WIDEST if transform else 1, progress)
+    fields = _in_pieces(problem, run, _widest(n) if transform else 1, progress)
     return _result(fields, z, lengths, form, method, smooth)
 
 
@@ -127,7 +133,7 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
     fields = {name: np.empty((batch, *shape)) for name, shape in shapes.items()}
 
     def one(rows: np.ndarray) -> bool:
-        piece = problem.take(rows)
+        piece = problem if len(rows) == batch == len(work[0]) else problem.take(rows)
         longest = int(lengths[rows].max())
         if longest < steps:
             piece = piece.cut(longest)
@@ -141,7 +147,8 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
                 target[rows] = np.moveaxis(np.asarray(value), -1, 0)
         return overlap
 
-    run_pieces(one, list(pieces(lengths, widest)), progress)
+    work = list(pieces(lengths, widest))
+    run_pieces(one, work, progress)
     return fields
 
 

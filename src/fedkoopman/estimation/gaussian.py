@@ -13,12 +13,12 @@ positive semi-definite terms. The smoother's gains come from the points of the f
 backward pass calls neither f nor h.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from fedkoopman.estimation.linalg import (
@@ -146,7 +146,7 @@ def _log_density(innovation: Array, lower: Array, z: Array) -> Array:
     total = jnp.zeros_like(white[0])
     for i in range(len(white)):  # written out: XLA:CPU hands larger reductions to a library
         pivot = jnp.where(lower[i, i] > 0, lower[i, i], 1)
-        seen = jnp.where(jnp.isnan(z[i]), 0, np.log(2 * np.pi))
+        seen = jnp.where(jnp.isnan(z[i]), 0, math.log(2 * math.pi))
         total -= 0.5 * (white[i] ** 2 + seen) + jnp.log(pivot)
     return total
 

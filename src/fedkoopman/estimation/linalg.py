@@ -9,6 +9,7 @@ instead of a NaN, so a known initial state (P = 0), a noise-free component (Q si
 covariance that has collapsed in float32 are ordinary inputs.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -26,19 +27,54 @@ def materialise(*arrays: Array) -> Any:
     return arrays[0] if len(arrays) == 1 else arrays
 
 
+UNROLLED = 4
+"""Up to this dimension everything is written out; above it products are dots and factorisations
+loop over columns.
+
+Written out, XLA sees one expression and vectorises it best; but it also recomputes shared parts, at
+n = 20 a hundredfold. Dots and loops are boundaries that it cannot fuse across."""
+
+
 def product(a: Float[Array, "i k #b"], b: Float[Array, "k j #b"]) -> Float[Array, "i j b"]:
-    """A B, summed term by term: a `dot` of this size would not fuse."""
+    """A B."""
+    if len(a) > UNROLLED:
+        return jnp.einsum("ikb,kjb->ijb", *_same_batch(a, b))
     return sum(a[:, k, None] * b[None, k] for k in range(a.shape[1]))  # type: ignore[return-value]
 
 
 def outer(a: Float[Array, "i k #b"], b: Float[Array, "j k #b"]) -> Float[Array, "i j b"]:
     """A Bᵀ."""
+    if len(a) > UNROLLED:
+        return jnp.einsum("ikb,jkb->ijb", *_same_batch(a, b))
     return sum(a[:, None, k] * b[None, :, k] for k in range(a.shape[1]))  # type: ignore[return-value]
 
 
 def apply(a: Float[Array, "i k #b"], v: Float[Array, "k #b"]) -> Float[Array, "i b"]:
     """A v."""
     return sum(a[:, k] * v[k] for k in range(a.shape[1]))  # type: ignore[return-value]
+
+
+def _same_batch(a: Array, b: Array) -> tuple[Array, Array]:
+    batch = max(a.shape[-1], b.shape[-1])
+    return jnp.broadcast_to(a, (*a.shape[:-1], batch)), jnp.broadcast_to(b, (*b.shape[:-1], batch))
+
+
+def _columns_of(step: Callable, carry: Any, n: int, reverse: bool = False) -> Any:
+    """Run `step(j, carry)` for every column, written out or as a loop."""
+    order = range(n - 1, -1, -1) if reverse else range(n)
+    if n <= UNROLLED:
+        for j in order:
+            carry = step(j, carry)
+        return carry
+    return jax.lax.fori_loop(0, n, lambda i, c: step(n - 1 - i if reverse else i, c), carry)
+
+
+def _take(a: Array, j: Any, axis: int) -> Array:
+    return jax.lax.dynamic_index_in_dim(a, j, axis, keepdims=False)
+
+
+def _put(a: Array, column: Array, j: Any) -> Array:
+    return jax.lax.dynamic_update_index_in_dim(a, column, j, 1)
 
 
 def cholesky(p: Float[Array, "n n b"]) -> Float[Array, "n n b"]:
@@ -48,43 +84,48 @@ def cholesky(p: Float[Array, "n n b"]) -> Float[Array, "n n b"]:
     """
     n = p.shape[0]
     floor = n * jnp.finfo(p.dtype).eps
-    diagonal = [p[j, j] for j in range(n)]
-    columns = []
-    for j in range(n):
-        pivot = p[0, 0]
-        positive = pivot > floor * diagonal[j]
+    diagonal = jnp.stack([p[j, j] for j in range(n)])
+
+    def eliminate(j: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, lower = carry
+        column = _take(rest, j, 1)
+        pivot = _take(column, j, 0)
+        positive = pivot > floor * _take(diagonal, j, 0)
         scale = jnp.where(positive, 1 / jnp.sqrt(jnp.where(positive, pivot, 1)), 0)
-        # `0 * nan` keeps a NaN covariance visible: failure is a value here, never a silent zero.
-        column = p[:, 0] * jnp.where(jnp.isnan(pivot), pivot, scale)
-        columns.append(jnp.concatenate([jnp.zeros_like(p[:1, 0])] * j + [column]))
-        p = p[1:, 1:] - column[1:, None] * column[None, 1:]
-    return jnp.stack(columns, axis=1)
+        # A NaN must stay visible: failure is a value here, never a silent zero.
+        column = column * jnp.where(jnp.isnan(pivot), pivot, scale)
+        column = jnp.where((jnp.arange(n) >= j)[:, None], column, 0)
+        return rest - column[:, None] * column[None], _put(lower, column, j)
+
+    return _columns_of(eliminate, (p, jnp.zeros_like(p)), n)[1]
 
 
 def _reciprocal(d: Array) -> Array:
     return jnp.where(d > 0, 1 / jnp.where(d > 0, d, 1), jnp.where(jnp.isnan(d), d, 0))
 
 
+def _substitute(
+    lower: Float[Array, "n n b"], y: Float[Array, "r n b"], axis: int, reverse: bool
+) -> Float[Array, "r n b"]:
+    n = lower.shape[0]
+    inverse = _reciprocal(jnp.stack([lower[j, j] for j in range(n)]))
+
+    def eliminate(j: Any, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        rest, solved = carry
+        column = _take(rest, j, 1) * _take(inverse, j, 0)
+        return rest - column[:, None] * _take(lower, j, axis)[None], _put(solved, column, j)
+
+    return _columns_of(eliminate, (y, jnp.zeros_like(y)), n, reverse)[1]
+
+
 def forward(lower: Float[Array, "n n b"], y: Float[Array, "r n b"]) -> Float[Array, "r n b"]:
     """Y L⁻ᵀ: each row of Y solved against L. Zero pivots give zeros."""
-    n = lower.shape[0]
-    solved = []
-    for i in range(n):
-        column = y[:, 0] * _reciprocal(lower[i, i])
-        solved.append(column)
-        y = y[:, 1:] - column[:, None] * lower[None, i + 1 :, i]
-    return jnp.stack(solved, axis=1)
+    return _substitute(lower, y, axis=1, reverse=False)
 
 
 def backward(lower: Float[Array, "n n b"], y: Float[Array, "r n b"]) -> Float[Array, "r n b"]:
     """Y L⁻¹: each row of Y solved against Lᵀ. Zero pivots give zeros."""
-    n = lower.shape[0]
-    solved: list[Array] = []
-    for i in reversed(range(n)):
-        column = y[:, i] * _reciprocal(lower[i, i])
-        solved.insert(0, column)
-        y = y[:, :i] - column[:, None] * lower[None, i, :i]
-    return jnp.stack(solved, axis=1)
+    return _substitute(lower, y, axis=0, reverse=True)
 
 
 def right_divide(y: Float[Array, "r n b"], lower: Float[Array, "n n b"]) -> Float[Array, "r n b"]:

@@ -18,6 +18,7 @@ keeps the sum and gives W = [A | C | √|β − α²| m]. The huge negative W₀
 never appears.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -60,7 +61,7 @@ class Unscented(NamedTuple):
     resample: bool = False
 
     def _scale(self, n: int) -> float:
-        return self.alpha * float(np.sqrt(n + self.kappa))
+        return self.alpha * math.sqrt(n + self.kappa)
 
     def propagate(
         self, g: Callable[..., Array], mean: Float[Array, "n b"], lower: Float[Array, "n n b"]
@@ -79,7 +80,8 @@ class Unscented(NamedTuple):
         d = wrap(points[:, 1:] - points[:, :1], angles)
         plus, minus = d[:, :n], d[:, n:]
         shift = w * sum((d[:, j] for j in range(1, 2 * n)), d[:, 0])
-        root, tail = np.sqrt(w / 2), np.sqrt(abs(self.beta - self.alpha**2))
+        # Python floats: NumPy's would turn float32 into float64.
+        root, tail = math.sqrt(w / 2), math.sqrt(abs(self.beta - self.alpha**2))
         columns = [root * (plus - minus), root * (plus + minus), tail * shift[:, None]]
         return points[:, 0] + shift, jnp.concatenate(columns, axis=1)
 
@@ -99,14 +101,14 @@ class Linearised(NamedTuple):
         self, g: Callable[..., Array], mean: Float[Array, "n b"], lower: Float[Array, "n n b"]
     ) -> Points:
         """The image of the centre, then the tangents F L_j."""
-        n = mean.shape[0]
 
-        def along(direction: Array) -> tuple[Array, Array]:
-            value, tangent = jax.jvp(lambda x: evaluate(g, x), (mean[:, None],), (direction,))
-            return value[:, 0], tangent[:, 0]
+        def along(direction: Float[Array, "n b"]) -> tuple[Array, Array]:
+            start, tangent = mean[:, None], direction[:, None]
+            image, slope = jax.jvp(lambda x: evaluate(g, x), (start,), (tangent,))
+            return image[:, 0], slope[:, 0]
 
-        images = [along(lower[:, j, None]) for j in range(n)]
-        return jnp.stack([images[0][0]] + [tangent for _, tangent in images], axis=1)
+        image, slopes = jax.vmap(along, in_axes=1, out_axes=(None, 1))(lower)
+        return jnp.concatenate([image[:, None], slopes], axis=1)
 
     def moments(self, points: Points, angles: tuple[int, ...]) -> tuple[Array, Array]:
         """The image of the mean and W = F L."""

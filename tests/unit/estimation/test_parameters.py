@@ -43,16 +43,16 @@ def kalman(z, drift=0.0):
     )
 
 
-def regression(trajectories):
+def regression(trajectories, q=(Q, Q, Q)):
     """The posterior of b by conditioning one joint Gaussian of b and every observation.
 
     z_k = x_0 + k b + w_1 + … + w_k + v_k; trajectories share b and nothing else.
     """
     rows, covs = [], []
-    for z in trajectories:
+    for z, variance in zip(trajectories, q, strict=False):
         k = np.arange(1.0, len(z) + 1)
         rows.append(k)
-        covs.append(P0 + Q * np.minimum(k[:, None], k) + R * np.eye(len(z)))
+        covs.append(P0 + variance * np.minimum(k[:, None], k) + R * np.eye(len(z)))
     slope = np.concatenate(rows)
     noise = np.zeros((len(slope), len(slope)))
     start = 0
@@ -122,7 +122,16 @@ def test_several_trajectories_are_one_regression(walk):
     assert batch.std[0] == pytest.approx(one.std[0] / np.sqrt(3), rel=0.05)
 
 
-def test_initial_states_and_noise_per_trajectory(walk):
+def test_noise_per_trajectory(walk):
+    z = [walk_data(1.0, seed=seed) for seed in range(2)]
+    q = np.ones((2, STEPS, 1, 1)) * np.array([Q, 9 * Q])[:, None, None, None]
+    found = estimate_b(walk, np.stack(z), process_noise=q)
+    mean, variance = regression(z, (Q, 9 * Q))
+    close(found.mean, [mean])
+    close(found.cov, [[variance]])
+
+
+def test_initial_states_per_trajectory(walk):
     """Shifting a trajectory and its initial state alike changes nothing about b."""
     z = np.stack([walk_data(1.0, seed=seed) for seed in range(2)])
     shift = np.array([[5.0], [-3.0]])
@@ -132,7 +141,7 @@ def test_initial_states_and_noise_per_trajectory(walk):
         z + shift[:, None],
         initial_mean=shift,
         initial_cov=np.full((2, 1, 1), P0),
-        process_noise=np.full((2, STEPS, 1, 1), Q),
+        process_noise=np.full((1, 1, 1, 1), Q),
         observation_noise=np.full((STEPS, 1, 1), R),
     )
     close(moved.mean, plain.mean)
@@ -145,7 +154,7 @@ def test_drift_follows_a_changing_parameter(walk):
     b = np.where(np.arange(60) < 30, 1.0, -2.0)
     z = walk_data(b, steps=60)
     fixed, free = estimate_b(walk, z), estimate_b(walk, z, drift=0.4)
-    means, covs, smoothed, *_ = kalman(z, drift=0.4)
+    means, covs, *_ = kalman(z, drift=0.4)
     close(free.mean, means[-1, 1:])
     close(free.cov, covs[-1, 1:, 1:])
     assert abs(free.mean[0] + 2) < 3 * free.std[0]
