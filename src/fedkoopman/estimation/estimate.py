@@ -21,6 +21,7 @@ from fedkoopman.estimation.problem import Problem
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
+from fedkoopman.systems.checks import check_seed
 
 
 def _widest(n: int) -> int:
@@ -83,7 +84,9 @@ def estimate(
     transform = check.transform_of(method, n, alpha, beta, kappa) if method != "particle" else None
     z, lengths, form = check.observations(z, m)
     batch, steps = z.shape[:2]
-    _check_inputs(first_system, inputs)
+    check.check_inputs(first_system, inputs)
+    for each in sensor if isinstance(sensor, list) else [sensor]:
+        check.sensor_sees(each, n)
     problem = Problem(
         system=check.one_or_each(system, System, "system", batch),
         sensor=check.one_or_each(sensor, Sensor, "sensor", batch),
@@ -96,24 +99,15 @@ def estimate(
         inputs=None
         if inputs is None
         else check.per_step(inputs, "inputs", (steps, first_system.input_dim), batch),
-        dt=None if dt is None else check.per_step(dt, "dt", (steps,), batch),
+        dt=None if dt is None else check.intervals(dt, steps, batch),
     )
+    check_seed(seed)
     if transform is not None:
         run = partial(_gaussian, transform=transform, smooth=smooth)
     else:
         run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
     fields = _in_pieces(problem, run, _widest(n) if transform else 1, progress)
     return _result(fields, z, lengths, form, method, smooth)
-
-
-def _check_inputs(system: System, inputs: Any) -> None:
-    if inputs is None and system.input_dim:
-        raise InputError(
-            f"the system takes {system.input_dim} inputs but none were given: pass inputs=(T, "
-            f"{system.input_dim})"
-        )
-    if inputs is not None and not system.input_dim:
-        raise InputError("inputs were given but the system takes none: drop them")
 
 
 def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | None) -> dict:
@@ -204,9 +198,11 @@ def _stack(value: Any, name: str) -> tuple[Any, bool]:
     """One pytree of all systems (sensors) of a batch, leaves with a leading axis."""
     if not isinstance(value, list):
         return value, False
-    if len({jax.tree.structure(v) for v in value}) > 1:
+    shapes = {tuple(np.shape(leaf) for leaf in jax.tree.leaves(v)) for v in value}
+    if len({jax.tree.structure(v) for v in value}) > 1 or len(shapes) > 1:
         raise InputError(
-            f"the {name}s of a batch are of different kinds: estimate each kind in its own call"
+            f"the {name}s of a batch are of different kinds or dimensions: estimate each kind in "
+            "its own call"
         )
     return jax.tree.map(lambda *leaves: np.stack(leaves), *value), True
 

@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Array, Float
 
-from fedkoopman.errors import InputError
 from fedkoopman.estimation.gaussian import Model, Noise
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -49,21 +48,7 @@ def model_of(
     observation = over_points(lambda s, x: s(x), (axis[batched.sensor], 0))
     return Model(
         lambda x: transition(system, x, now.inputs, now.dt),
-        lambda x: _observe(observation, sensor, x),
+        lambda x: observation(sensor, x),
         tuple(system.angles),
         tuple(sensor.angles),
     )
-
-
-def _observe(observation: Any, sensor: Sensor, x: Float[Array, "j b n"]) -> Array:
-    """h over points; what is wrong with a sensor shows when it is traced, once per compilation."""
-    try:
-        z = observation(sensor, x)
-    except InputError:
-        raise
-    except Exception as error:  # whatever a user's function raises is the user's to see
-        raise InputError(
-            f"the sensor cannot observe a state with {x.shape[-1]} components "
-            f"({type(error).__name__}: {str(error).splitlines()[0]}): check its dimensions"
-        ) from error
-    return z

@@ -59,8 +59,9 @@ class OnlineFilter:
             raise InputError(
                 "method 'particle' has no online step here: use 'ukf', 'ukf-resampled' or 'ekf'"
             )
-        self._system = check.one_or_each(system, System, "system", 1)
-        self._sensor = check.one_or_each(sensor, Sensor, "sensor", 1)
+        self._system = check.only_one(system, System, "system")
+        self._sensor = check.only_one(sensor, Sensor, "sensor")
+        check.sensor_sees(sensor, system.dim)
         self._transform = check.transform_of(method, system.dim, alpha, beta, kappa)
         self._q = check.noise(process_noise, system.dim, "process_noise", 1, 1)
         self._r = check.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
@@ -77,17 +78,18 @@ class OnlineFilter:
         self, state: OnlineState, z: Any, *, inputs: Any = None, dt: float | None = None
     ) -> tuple[OnlineState, OnlineInfo]:
         """Predict over one interval, then correct with z (m,); NaN components are missing."""
-        z, _, _ = check.observations(np.asarray(z, float)[None], self._sensor.dim)
+        z = check.one_row(z, self._sensor.dim)
+        check.check_inputs(self._system, inputs)
         if inputs is not None:
             inputs = check.per_step(inputs, "inputs", (self._system.input_dim,), 1)
-        interval: Any = None if dt is None else np.full(1, float(dt))
+        interval: Any = None if dt is None else check.intervals([dt], 1, 1)[0]
         before: Any = state
         with jax.enable_x64(True):
             new, info = _step(
                 self._system,
                 self._sensor,
                 State(before.mean[:, None], before.cov[..., None]),
-                z[0].T,
+                z[:, None],
                 self._q[..., None],
                 self._r[..., None],
                 Conditions(inputs=inputs, dt=interval),
@@ -95,6 +97,7 @@ class OnlineFilter:
             )
             mean, cov = (np.asarray(a)[..., 0] for a in new)
             innovation, s, log_likelihood = (np.asarray(a)[..., 0] for a in info)
+        innovation = np.where(np.isnan(z), np.nan, innovation)
         ok = bool(np.isfinite(mean).all() and np.isfinite(cov).all())
         return OnlineState(mean, cov), OnlineInfo(innovation, s, float(log_likelihood), ok)
 

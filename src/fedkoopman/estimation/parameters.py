@@ -20,6 +20,7 @@ from fedkoopman.estimation.estimate import estimate
 from fedkoopman.estimation.estimates import Estimates
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
+from fedkoopman.systems.checks import check_count, number
 
 
 class _Augmented(System):
@@ -77,10 +78,11 @@ class ParameterEstimates:
     mean: np.ndarray
     cov: np.ndarray
     path: list[np.ndarray]
-    """Filtered parameters over time, one (T, p) per trajectory: has it converged?"""
+    """Filtered parameters over time, one (T, p) per trajectory: have they converged?"""
     states: list[Estimates]
     """States of each trajectory, with the parameters' uncertainty taken into account."""
     ok: bool
+    """False if a filter diverged; the trajectories after it were not used."""
 
     @property
     def std(self) -> np.ndarray:
@@ -131,6 +133,9 @@ def estimate_parameters(
     >>> print(found)
     b = 27.9 ± 0.12
     """
+    check.only_one(system, System, "system")
+    check.only_one(sensor, Sensor, "sensor")
+    check_count(passes, "passes")
     names = _free_names(system, parameters)
     guess = np.array([float(parameters[name]) for name in names])
     if not np.isfinite(guess).all():
@@ -147,8 +152,6 @@ def estimate_parameters(
             "method 'particle' cannot estimate constant parameters, as its particles never move "
             "in them: use 'ukf-resampled'"
         )
-    if passes < 1:
-        raise InputError(f"passes is {passes}: give a whole number of at least 1")
 
     n, p = system.dim, len(names)
     joint = _Augmented(
@@ -171,8 +174,10 @@ def estimate_parameters(
     cov0 = check.first_cov(initial_cov, n, batch)
     r = check.noise(observation_noise, sensor.dim, "observation_noise", batch, steps)
 
-    def row(value: Any, b: int, ndim: int) -> Any:
-        return value if value is None or np.ndim(value) < ndim else np.asarray(value)[b]
+    if inputs is not None:
+        inputs = check.per_step(inputs, "inputs", (steps, system.input_dim), batch)
+    if dt is not None:
+        dt = check.intervals(dt, steps, batch)
 
     mean, cov = guess, np.diag(spread**2)
     for _ in range(passes):
@@ -186,30 +191,37 @@ def estimate_parameters(
                 one = value[b if len(value) > 1 else 0] if value.ndim == 4 else value
                 return one[:end]
 
-            given = {
+            given: dict[str, Any] = {
                 "process_noise": cut(q),
                 "observation_noise": cut(r),
                 "initial_mean": np.concatenate([mean0[b], mean]),
                 "initial_cov": _with_block(cov0[b], cov),
                 "method": method,
-                "inputs": row(inputs, b, 3),
-                "dt": row(dt, b, 2),
+                "inputs": None if inputs is None else inputs[b, :end],
+                "dt": None if dt is None else dt[b, :end],
                 **sigma_points,
             }
             found = estimate(joint, seen, padded[b, :end], **given)
+            filtered = estimate(joint, seen, padded[b, :end], **given, smooth=False)
             mean, cov = found.mean[-1][n:], found.cov[-1][n:, n:]
-            results.append(found)
+            results.append((found, filtered))
+            if not found.ok:  # nothing can follow from a diverged filter
+                break
     return ParameterEstimates(
         names,
         np.asarray(mean),
         np.asarray(cov),
-        [np.asarray(e.mean)[:, n:] for e in results],
-        [_states(e, n) for e in results],
-        all(bool(e.ok) for e in results),
+        [np.asarray(filtered.mean)[:, n:] for _, filtered in results],
+        [_states(found, n) for found, _ in results],
+        all(bool(found.ok) for found, _ in results),
     )
 
 
 def _free_names(system: System, parameters: Mapping[str, float]) -> tuple[str, ...]:
+    if not isinstance(parameters, Mapping):
+        raise InputError(
+            f"parameters is a {type(parameters).__name__}: give initial guesses by name, a dict"
+        )
     if not parameters:
         known = ", ".join(system.parameters) or "none"
         raise InputError(f"parameters is empty: name at least one of the system's ({known})")
@@ -226,8 +238,8 @@ def _by_name(value: Any, names: tuple[str, ...], argument: str) -> np.ndarray:
                 f"{argument} {'lacks' if missing else 'has unknown'} {', '.join(odd)}: give one "
                 f"value for each of {', '.join(names)}"
             )
-        return np.array([float(value[name]) for name in names])
-    return np.full(len(names), float(value))
+        return np.array([number(value[name], f"{argument} of {name}") for name in names])
+    return np.full(len(names), number(value, argument))
 
 
 def _with_block(cov: np.ndarray, block: np.ndarray) -> np.ndarray:

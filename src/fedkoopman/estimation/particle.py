@@ -69,8 +69,10 @@ def particle_track(
 
 
 def _definite(cov: np.ndarray, name: str, why: str) -> None:
-    smallest = np.linalg.eigvalsh(cov)[..., 0].min()
-    if smallest <= 0:
+    values = np.linalg.eigvalsh(cov)
+    rounding = values.shape[-1] * np.finfo(float).eps * values[..., -1]
+    smallest = values[..., 0].min()
+    if (values[..., 0] <= rounding).any():
         raise InputError(
             f"{name} has the eigenvalue {smallest:.3g} but must be positive definite: {why}"
         )
@@ -171,7 +173,8 @@ def _weigh(
     joint = cloud.log_weight + log_density
     evidence = jax.scipy.special.logsumexp(joint)  # the weights before sum to one
     innovation = jnp.where(seen, wrap(z - centre, sensor.angles), 0)
-    return Cloud(cloud.x, joint - evidence), (evidence, innovation, spread + r)
+    cov = jnp.where(both, spread + r, jnp.eye(len(z)))
+    return Cloud(cloud.x, joint - evidence), (evidence, innovation, cov)
 
 
 def _moments(cloud: Cloud, angles: tuple[int, ...] = ()) -> tuple[Array, Array]:

@@ -7,12 +7,14 @@ compiled, and reported with the argument's name, its value and a remedy.
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedkoopman.covariance import covariance
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.transforms import Linearised, Transform, Unscented
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -79,8 +81,8 @@ def transform_of(method: str, n: int, alpha: float, beta: float, kappa: float) -
     if method == "ekf":
         return Linearised()
     for name, value in (("alpha", alpha), ("beta", beta), ("kappa", kappa)):
-        if not np.isfinite(value):
-            raise InputError(f"{name} is {value}: give a finite number")
+        if not isinstance(value, int | float | np.integer | np.floating) or not np.isfinite(value):
+            raise InputError(f"{name} is {short(value)}: give a finite number")
     if alpha <= 0:
         raise InputError(f"alpha is {alpha:g}, but sigma points need alpha > 0: try alpha=0.1")
     if n + kappa <= 0:
@@ -105,7 +107,7 @@ def check_method(method: str) -> None:
 
 def observations(z: Any, m: int) -> tuple[np.ndarray, np.ndarray | None, str]:
     """z as (B, T, m), the lengths of ragged trajectories, and the form it came in."""
-    if isinstance(z, list | tuple) and len(z) and np.ndim(z[0]) == 2:
+    if isinstance(z, list | tuple) and len(z) and _is_trajectory(z[0]):
         parts = [_numbers(part, f"z[{i}]") for i, part in enumerate(z)]
         for i, part in enumerate(parts):
             _check_trajectory(part, m, f"z[{i}]")
@@ -121,7 +123,11 @@ def observations(z: Any, m: int) -> tuple[np.ndarray, np.ndarray | None, str]:
     if array.ndim == 3:
         if len(array) == 0:
             raise InputError("z has shape (0, …): a batch needs at least one trajectory")
-        _check_trajectory(array.reshape(-1, array.shape[-1]), m, "z")
+        if array.shape[1] == 0 or array.shape[2] != m:
+            _check_trajectory(array.reshape(-1, array.shape[-1]), m, "z")
+        if np.isinf(array).any():
+            b = int(np.argwhere(np.isinf(array))[0][0])
+            _check_trajectory(array[b], m, f"z[{b}]")
         return array, None, "batch"
     hint = "; for one component pass z[:, None]" if array.ndim == 1 else ""
     raise InputError(
@@ -130,17 +136,32 @@ def observations(z: Any, m: int) -> tuple[np.ndarray, np.ndarray | None, str]:
     )
 
 
+def _is_trajectory(value: Any) -> bool:
+    """Whether a member of a list is a trajectory of its own (and not a row of numbers)."""
+    try:
+        return np.ndim(value) == 2
+    except ValueError:  # rows of different lengths: `_numbers` will say so
+        return True
+
+
 def _numbers(value: Any, name: str) -> np.ndarray:
     try:
+        if np.iscomplexobj(value):
+            raise InputError(f"{name} has complex numbers: give real ones, a column for each part")
         return np.asarray(value, dtype=np.float64)
+    except InputError:
+        raise
     except (TypeError, ValueError) as error:
-        raise InputError(f"{name} is not an array of numbers ({error}): convert it first") from None
+        cause = " ".join(str(error).split())[:120]
+        raise InputError(f"{name} is not an array of numbers ({cause}): convert it first") from None
 
 
 def _check_trajectory(z: np.ndarray, m: int, name: str) -> None:
-    if z.ndim != 2 or z.shape[1] != m:
+    if z.ndim != 2:
+        raise InputError(f"{name} has shape {z.shape}: a trajectory is (T, {m}), rows are time")
+    if z.shape[1] != m:
         raise InputError(
-            f"{name} has {z.shape[-1]} columns (shape {z.shape}) but its sensor observes {m}: "
+            f"{name} has {z.shape[1]} columns (shape {z.shape}) but its sensor observes {m}: "
             "rows are time, columns are the sensor's components"
         )
     if len(z) == 0:
@@ -205,10 +226,49 @@ def per_step(value: Any, name: str, shape: tuple[int, ...], batch: int) -> np.nd
     return np.broadcast_to(array, (batch, *shape))
 
 
+def intervals(value: Any, steps: int, batch: int) -> np.ndarray:
+    """Intervals between observations as (B, T), all positive."""
+    dt = per_step(value, "dt", (steps,), batch)
+    if (dt <= 0).any():
+        b, k = np.argwhere(dt <= 0)[0]
+        raise InputError(
+            f"dt is {dt[b, k]:g} at step {k}: intervals must be positive, sort by time"
+        )
+    return dt
+
+
 def first_of(value: Any, kind: type, name: str) -> Any:
     """The system or sensor itself, or the first of a list of them."""
     first = value[0] if isinstance(value, Sequence) and value else value
     return one_or_each(first, kind, name, 1)
+
+
+def check_inputs(system: System, inputs: Any) -> None:
+    """Inputs must be given if and only if the system takes them."""
+    if inputs is None and system.input_dim:
+        raise InputError(
+            f"the system takes {system.input_dim} inputs but none were given: pass inputs=(T, "
+            f"{system.input_dim})"
+        )
+    if inputs is not None and not system.input_dim:
+        raise InputError("inputs were given but the system takes none: drop them")
+
+
+def only_one(value: Any, kind: type, name: str) -> Any:
+    """A system or sensor, and not a list of them."""
+    if isinstance(value, list | tuple):
+        raise InputError(f"{name} is a {type(value).__name__}: give a single {name}")
+    return one_or_each(value, kind, name, 1)
+
+
+def one_row(value: Any, m: int) -> np.ndarray:
+    """A single observation (m,)."""
+    z = _numbers(value, "z")
+    if z.shape != (m,):
+        raise InputError(f"z has shape {z.shape}: one observation of this sensor is ({m},)")
+    if np.isinf(z).any():
+        raise InputError(f"z is infinite in {z.tolist()}: use NaN for a missing value")
+    return z
 
 
 def one_or_each(value: Any, kind: type, name: str, batch: int) -> Any:
@@ -222,3 +282,15 @@ def one_or_each(value: Any, kind: type, name: str, batch: int) -> Any:
     raise InputError(
         f"{name} is a {type(value).__name__}, not a {kind.__name__}: see fedkoopman.{name}s"
     )
+
+
+def sensor_sees(sensor: Sensor, n: int) -> None:
+    """Refuse a sensor that does not take the system's states or returns another shape."""
+    leaves, structure = jax.tree.flatten(sensor)
+    _sees(structure, tuple(np.shape(leaf) for leaf in leaves), n)
+
+
+@lru_cache(maxsize=256)
+def _sees(structure: Any, shapes: tuple[tuple[int, ...], ...], n: int) -> None:
+    # Tracing a user's function takes a millisecond, so each kind of sensor is checked once.
+    jax.tree.unflatten(structure, [np.zeros(shape) for shape in shapes]).check_state(n)

@@ -8,7 +8,6 @@ from reference.problems import lorenz63
 
 from fedkoopman.estimation import Linearised, Noise, State, Unscented, model_of, track
 
-
 QUICKLY = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
 
 
