@@ -29,15 +29,10 @@ def refused(options, words, method="ukf"):
 
 
 def table(*rows):
-    """Rows (name, options, words in the message); a fourth entry says why it fails today."""
+    """Rows (name, options, words in the message)."""
     return pytest.mark.parametrize(
         ("options", "words"),
-        [
-            pytest.param(
-                options, words, id=name, marks=[pytest.mark.xfail(reason=r) for r in known_bug]
-            )
-            for name, options, words, *known_bug in rows
-        ],
+        [pytest.param(options, words, id=name) for name, options, words in rows],
     )
 
 
@@ -62,25 +57,22 @@ def table(*rows):
     ("list, no rows", {"z": [Z, np.zeros((0, 2))]}, "z[1] has no rows"),
     ("list, infinite", {"z": [Z, Z, INFINITE]}, "z[2] is infinite at row 2, column 1"),
     ("list, a row", {"z": [Z, Z[0]]}, "z[1] has|shape (2,)"),
-    ("list, a number", {"z": [Z, 5.0]}, "z[1]", "a plain IndexError"),
+    ("list, a number", {"z": [Z, 5.0]}, "z[1]"),
     ("list, text", {"z": [[["a", "b"]], Z]}, "z[0] is not an array of numbers"),
     (
         "list, rows of different lengths",
         {"z": [[[1.0, 2.0], [3.0]]]},
         "z",
-        "a plain ValueError from np.ndim",
     ),
     (
         "complex",
         {"z": Z + 1j},
         "z",
-        "the imaginary part is dropped with NumPy's warning only",
     ),
     (
         "infinite in a batch",
         {"z": np.stack([Z, INFINITE, Z])},
         "z[1] is infinite at row 2",
-        "the row is counted over all trajectories",
     ),
 )
 @pytest.mark.parametrize("method", ["ukf", "particle"])
@@ -186,9 +178,9 @@ def test_initial_states(options, words):
     ("kappa NaN", {"kappa": np.nan}, "kappa is nan|finite"),
     ("n + kappa zero", {"kappa": -3.0}, "kappa is -3|3 components|dim + kappa > 0"),
     ("n + kappa negative", {"kappa": -7.5}, "kappa is -7.5|dim + kappa > 0"),
-    ("alpha text", {"alpha": "wide"}, "alpha", "a plain TypeError"),
-    ("alpha none", {"alpha": None}, "alpha", "a plain TypeError"),
-    ("alpha array", {"alpha": np.ones(2)}, "alpha", "a plain ValueError"),
+    ("alpha text", {"alpha": "wide"}, "alpha"),
+    ("alpha none", {"alpha": None}, "alpha"),
+    ("alpha array", {"alpha": np.ones(2)}, "alpha"),
 )
 @pytest.mark.parametrize("method", ["ukf", "ukf-resampled"])
 def test_sigma_points(options, words, method):
@@ -258,7 +250,6 @@ def many(kind, *values):
         "sensors of different dimensions",
         many("sensor", FRAME, fk.LinearSensor(np.ones((1, 3)))),
         "sensor",
-        "a plain ValueError from np.stack",
     ),
 )
 def test_systems_and_sensors(options, words):
@@ -268,23 +259,21 @@ def test_systems_and_sensors(options, words):
 SENSORS = [
     ("four columns", fk.LinearSensor(np.ones((2, 4))), "sensor|3 components"),
     ("two columns", fk.LinearSensor(np.ones((2, 2))), "sensor|3 components"),
-    ("one column", fk.LinearSensor(np.ones((2, 1))), "sensor|3 components", "used as it is"),
+    ("one column", fk.LinearSensor(np.ones((2, 1))), "sensor|3 components"),
     ("function of four", fk.FunctionSensor(lambda x: jnp.ones((2, 4)) @ x, 2), "sensor"),
     ("function is NumPy's", fk.FunctionSensor(lambda x: np.asarray(x)[:2], 2), "sensor"),
     ("function raises", fk.FunctionSensor(lambda x: {}[0], 2), "sensor|KeyError"),
-    ("gives one of two", fk.FunctionSensor(lambda x: x[:1], 2), "sensor", "broadcast in silence"),
-    ("gives three of two", fk.FunctionSensor(lambda x: x, 2), "sensor", "a plain TypeError"),
-    ("gives a list", fk.FunctionSensor(lambda x: [x[0], x[1]], 2), "sensor", "AttributeError"),
-    ("gives a matrix", fk.FunctionSensor(lambda x: x[:2, None], 2), "sensor", "a plain TypeError"),
+    ("gives one of two", fk.FunctionSensor(lambda x: x[:1], 2), "sensor"),
+    ("gives three of two", fk.FunctionSensor(lambda x: x, 2), "sensor"),
+    ("gives a list", fk.FunctionSensor(lambda x: [x[0], x[1]], 2), "sensor"),
+    ("gives a matrix", fk.FunctionSensor(lambda x: x[:2, None], 2), "sensor"),
 ]
 
 
 def wrong_sensors():
     for method in ("ukf", "ekf", "particle"):
-        for name, sensor, words, *reason in SENSORS:
-            known_bug = ["the particle filter does not check"] if method == "particle" else reason
-            marks = [pytest.mark.xfail(reason=r) for r in known_bug]
-            yield pytest.param(sensor, words, method, id=f"{method}, {name}", marks=marks)
+        for name, sensor, words in SENSORS:
+            yield pytest.param(sensor, words, method, id=f"{method}, {name}")
 
 
 @pytest.mark.parametrize(("sensor", "words", "method"), list(wrong_sensors()))
@@ -317,8 +306,8 @@ def test_sensors_of_the_wrong_dimension(sensor, words, method):
     ("dt NaN", {"dt": np.full(STEPS, np.nan)}, "dt is not finite"),
     ("dt text", {"dt": "short"}, "dt is not an array of numbers"),
     ("dt of a map", {"system": MAP, "dt": np.ones(STEPS)}, "dt|from_map"),
-    ("dt negative", {"dt": np.full(STEPS, -0.02)}, "dt", "time runs backwards"),
-    ("dt zero", {"dt": np.zeros(STEPS)}, "dt", "accepted, unlike by simulate"),
+    ("dt negative", {"dt": np.full(STEPS, -0.02)}, "dt"),
+    ("dt zero", {"dt": np.zeros(STEPS)}, "dt"),
 )
 @pytest.mark.parametrize("method", ["ukf", "particle"])
 def test_inputs_and_intervals(options, words, method):
@@ -330,6 +319,5 @@ def test_inputs_and_intervals(options, words, method):
     ("text", {"seed": "luck"}, "seed"),
     ("negative", {"seed": -1}, "seed is -1"),
 )
-@pytest.mark.xfail(reason="the seed is not checked, unlike by simulate and observe")
 def test_seeds_of_the_particle_filter(options, words):
     refused(options, words, "particle")

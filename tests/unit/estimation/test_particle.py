@@ -312,14 +312,12 @@ def test_a_noise_free_sensor_is_refused(case, r, smooth):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(reason="eigenvalues are compared with 0, not with rounding of the largest")
 @pytest.mark.parametrize("argument", ["process_noise", "observation_noise"])
 def test_noise_that_is_singular_to_rounding_is_refused(case, argument):
     with pytest.raises(fk.InputError, match=rf"{argument} .* positive definite"):
         runs(case, case.z, particles=500, smooth=True, **{argument: np.diag([0.5, 1e-18])})
 
 
-@pytest.mark.xfail(reason="innovation_cov keeps the covariances of missing components")
 def test_nis_of_gaps_is_the_kalman_filters(case):
     """A lost component must not leak into the whitened innovations of the others."""
     z = case.z.copy()
