@@ -363,3 +363,10 @@ def test_refusals(walk, options, word):
     with pytest.raises(fk.InputError, match=word) as caught:
         fk.estimate_parameters(**{**given, **options})
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.xfail(reason="only the augmented sensor is checked, and it broadcasts")
+def test_a_sensor_of_the_wrong_dimension():
+    sensor = fk.LinearSensor(np.ones((2, 1)))
+    with pytest.raises(fk.InputError, match=r"sensor.* 3 components"):
+        fk.estimate_parameters(fk.systems.Lorenz63(), sensor, np.zeros((5, 2)), {"b": 20.0})
