@@ -1,14 +1,12 @@
 """The program as a whole: version, help, its written reference."""
 
-import sys
+import json
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import fedkoopman
 from fedkoopman.cli.reference import reference
-from fedkoopman.cli.reproduce import RESULTS
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -42,16 +40,23 @@ def test_the_written_reference_is_not_stale() -> None:
     assert written == reference(), "docs/cli.md is stale: run `make docs`"
 
 
-def test_reproduce_hands_its_options_to_the_result(site, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    module = ModuleType("fake_result")
-    module.run = lambda **options: calls.append(options)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fake_result", module)
-    monkeypatch.setitem(RESULTS, "table-estimators", ("fake_result", ""))
-    assert site.run("reproduce", "table-estimators").code == 0
-    more = ["--trajectories", "200", "--seed", "7", "--out", "results"]
-    assert site.run("reproduce", "table-estimators", *more).code == 0
-    assert calls == [
-        {"trajectories": 10, "seed": 0, "out": None},
-        {"trajectories": 200, "seed": 7, "out": Path("results")},
-    ]
+def test_reproduce_writes_the_estimator_table(site) -> None:
+    """All methods on three trajectories: ours within the range of a correct filter, the paper's as
+    printed, and the same numbers again for the same seed."""
+    options = ["--trajectories", "3", "--seed", "7", "--out", "results"]
+    outcome = site.run("reproduce", "table-estimators", *options)
+    assert outcome.code == 0
+    assert outcome.out.rstrip().endswith("report: results/table-estimators.md")
+    data = json.loads((site.folder / "results/table-estimators.json").read_text(encoding="utf-8"))
+    assert data["trajectories"] == 3 and data["seed"] == 7
+    errors = {(s["method"], s["noise"]): s["error"] for s in data["scores"]}
+    assert len(errors) == 12
+    for (method, noise), error in errors.items():
+        assert 0.15 < error / noise**0.5 < 0.9, (method, noise, error)
+    assert errors["UKF + smoother", 1.0] < 0.8 * errors["UKF", 1.0]
+    text = (site.folder / "results/table-estimators.md").read_text(encoding="utf-8")
+    assert "2.1662 ± 0.8122" in text and "paired difference" in text
+    assert (site.folder / "results/table-estimators.csv").read_text().startswith("method,")
+    assert site.run("reproduce", "table-estimators", *options).code == 0
+    again = json.loads((site.folder / "results/table-estimators.json").read_text(encoding="utf-8"))
+    assert [s["each"] for s in again["scores"]] == [s["each"] for s in data["scores"]]
