@@ -64,6 +64,9 @@ def measure(task: dict) -> dict:
         run = peers.fedkoopman(given, task["method"])
     else:
         run = getattr(peers, task["library"])(given)
+    if task["plain"]:
+        module = sys.modules["fedkoopman.estimation.estimate"]
+        module._track.is_one_kernel = lambda *_, **__: False
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()
     mean, cov = run()
@@ -89,7 +92,14 @@ def measure(task: dict) -> dict:
 
 def spawn(cores: int, **task) -> dict:
     """Run a task in a fresh process on the first `cores` cores."""
-    task = {"system": "lorenz63", "method": "", "steps": STEPS, "seconds": 1.0, **task}
+    task = {
+        "system": "lorenz63",
+        "method": "",
+        "steps": STEPS,
+        "seconds": 1.0,
+        "plain": False,
+        **task,
+    }
     command = [sys.executable, __file__, "--task", json.dumps(task)]
     available = sorted(os.sched_getaffinity(0))[:cores]
     done = subprocess.run(
@@ -163,6 +173,23 @@ def speed(quick: bool) -> tuple[list[dict], list[str]]:
     return records, lines
 
 
+def one_kernel(quick: bool) -> tuple[list[dict], list[str]]:
+    """What compiling the scan as one kernel gains over XLA's ordinary path."""
+    records = []
+    lines = ["", "| batch | one kernel | ordinary path | ratio |", "|---|---|---|---|"]
+    for batch in (1,) if quick else (1, 5, 128):
+        given = {"library": "fedkoopman", "method": "ukf-resampled", "batch": batch}
+        fused, plain = spawn(1, **given), spawn(1, plain=True, **given)
+        agree(fused, plain, 1e-9)
+        records += [fused, plain]
+        gain = fused["steps_per_second"] / plain["steps_per_second"]
+        lines.append(
+            f"| {batch} | {_k(fused['steps_per_second'])} | {_k(plain['steps_per_second'])} | "
+            f"**{gain:.1f}** |"
+        )
+    return records, lines
+
+
 def growth(quick: bool) -> tuple[list[dict], list[str]]:
     """Time and memory against steps and batch."""
     records = []
@@ -232,6 +259,7 @@ def main() -> None:
     ]
     for title, part in (
         ("The paper's Lorenz63, 300 steps", speed),
+        ("One kernel (`ukf-resampled`, one core)", one_kernel),
         ("Growth with steps and batch (`ukf`, two cores)", growth),
         ("Larger states (one core, 300 steps)", dimensions),
     ):

@@ -115,9 +115,9 @@ class LinearSensor(Sensor):
             )
 
     @classmethod
-    def identity(cls, dim: int) -> "LinearSensor":
+    def identity(cls, dim: int, *, angles: Sequence[int] = ()) -> "LinearSensor":
         """Every state component as it is."""
-        return cls(np.eye(check_count(dim, "dim")))
+        return cls(np.eye(check_count(dim, "dim")), angles=angles)
 
     @classmethod
     def random_frame(

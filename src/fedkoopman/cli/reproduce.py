@@ -1,5 +1,6 @@
 """`fedkoopman reproduce`: the paper's tables and figures, each by its name."""
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated
@@ -63,6 +64,8 @@ def reproduce(
         raise InputError(f"--out {out} is a file: give a directory")
     if out is not None and not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no directory {out.parent}, create it first")
+    if out is not None and not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+        raise InputError(f"--out {out}: no permission to write there, choose another directory")
     from rich.console import Console
 
     from fedkoopman.reports import tables

@@ -37,8 +37,8 @@ class Diagnosis:
     @property
     def verdict(self) -> str:
         """One phrase for a person."""
-        if not np.isfinite(self.value):
-            return "cannot be judged: no usable values"
+        if not np.isfinite([self.value, self.lower, self.upper]).all():
+            return "cannot be judged: too few values"
         if self.consistent:
             return "consistent"
         return self.below if self.value < self.lower else self.above
@@ -77,7 +77,8 @@ def nees(estimates: Estimates, truth: Any, level: float = 0.99) -> Diagnosis:
     """Normalised estimation error squared, eᵀ P⁻¹ e / n against the true states; 1 when consistent.
 
     Errors are correlated in time, so the band comes from the spread of the means of blocks of √T
-    steps rather than from a χ² count.
+    steps rather than from a χ² count; on short data it is wide. Declared angles are compared on the
+    circle.
     """
     means, covs = _trajectories(estimates, estimates.mean), _trajectories(estimates, estimates.cov)
     truths = [np.asarray(t, float) for t in _like(estimates, truth)]
@@ -89,8 +90,10 @@ def nees(estimates: Estimates, truth: Any, level: float = 0.99) -> Diagnosis:
                 "the times of the observations (x[1:])"
             )
         error = true - mean
-        squared = np.einsum("ti,ti->t", error, np.linalg.solve(cov, error[..., None])[..., 0])
-        squared = squared / mean.shape[1]
+        for i in estimates.angles:
+            error[:, i] = np.pi - np.mod(np.pi - error[:, i], 2 * np.pi)
+        white, rank = _whiten(error, cov)
+        squared = np.sum(white**2, axis=1)[rank > 0] / rank[rank > 0]
         values.append(squared)
         size = max(1, int(np.sqrt(len(squared))))
         blocks += [b.mean() for b in np.array_split(squared, max(1, len(squared) // size))]
@@ -104,7 +107,7 @@ def nees(estimates: Estimates, truth: Any, level: float = 0.99) -> Diagnosis:
     return Diagnosis(
         "NEES per component",
         value,
-        1 - half,
+        max(0.0, 1 - half),
         1 + half,
         level,
         "errors are smaller than the covariance says: the filter is too modest",
@@ -152,18 +155,29 @@ def _chi_square_band(freedom: int, level: float) -> tuple[float, float]:
 
 
 def _white_innovations(estimates: Estimates) -> list[np.ndarray]:
-    """L_S⁻¹ ν per trajectory: unit variance and independent when consistent; NaN where missing."""
+    """S^(−1/2) ν per trajectory: unit variance, independent when consistent; NaN where missing."""
     innovations = _trajectories(estimates, estimates.innovations)
     covs = _trajectories(estimates, estimates.innovation_cov)
     result = []
     for v, s in zip(innovations, covs, strict=True):
         if not (np.isfinite(s).all() and np.isfinite(v[~np.isnan(v)]).all()):
             continue
-        lower = np.linalg.cholesky(s)
         # A missing component has a unit row in S, so filling in 0 leaves the others untouched.
-        white = np.linalg.solve(lower, np.nan_to_num(v)[..., None])[..., 0]
+        white, _ = _whiten(np.nan_to_num(v), s)
         result.append(np.where(np.isnan(v), np.nan, white))
     return result
+
+
+def _whiten(v: np.ndarray, cov: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """C^(−1/2) v per step, and the rank of each C.
+
+    Directions without variance are left out (zero): nothing random happens in them.
+    """
+    values, vectors = np.linalg.eigh(cov)
+    floor = cov.shape[-1] * np.finfo(float).eps * values[..., -1:]
+    scale = np.where(values > floor, 1 / np.sqrt(np.where(values > floor, values, 1)), 0)
+    along = np.einsum("tij,ti->tj", vectors, v) * scale
+    return np.einsum("tij,tj->ti", vectors, along), np.sum(values > floor, axis=-1)
 
 
 def _trajectories(estimates: Estimates, value: Any) -> list[np.ndarray]:

@@ -22,6 +22,7 @@ from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_seed
+from fedkoopman.systems.integrate import trajectory_key
 
 
 def _widest(n: int) -> int:
@@ -85,8 +86,6 @@ def estimate(
     z, lengths, form = check.observations(z, m)
     batch, steps = z.shape[:2]
     check.check_inputs(first_system, inputs)
-    for each in sensor if isinstance(sensor, list) else [sensor]:
-        check.sensor_sees(each, n)
     problem = Problem(
         system=check.one_or_each(system, System, "system", batch),
         sensor=check.one_or_each(sensor, Sensor, "sensor", batch),
@@ -101,13 +100,14 @@ def estimate(
         else check.per_step(inputs, "inputs", (steps, first_system.input_dim), batch),
         dt=None if dt is None else check.intervals(dt, steps, batch),
     )
+    check.same_dimensions(problem.system, problem.sensor)
     check_seed(seed)
     if transform is not None:
         run = partial(_gaussian, transform=transform, smooth=smooth)
     else:
         run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
     fields = _in_pieces(problem, run, _widest(n) if transform else 1, progress)
-    return _result(fields, z, lengths, form, method, smooth)
+    return _result(fields, problem, form, method, smooth, definite=beta >= alpha**2)
 
 
 def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | None) -> dict:
@@ -124,7 +124,8 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
         "innovations": (steps, m),
         "innovation_cov": (steps, m, m),
     }
-    fields = {name: np.empty((batch, *shape)) for name, shape in shapes.items()}
+    whole = batch <= widest and problem.lengths is None
+    fields = {} if whole else {k: np.empty((batch, *shape)) for k, shape in shapes.items()}
 
     def one(rows: np.ndarray) -> bool:
         piece = problem if len(rows) == batch == len(work[0]) else problem.take(rows)
@@ -134,6 +135,9 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
         # The settings of JAX are per thread, so each piece sets its own.
         with jax.enable_x64(True):
             results, overlap = run(piece, rows)
+            if whole:
+                fields.update({k: np.moveaxis(np.array(v), -1, 0) for k, v in results.items()})
+                return overlap
             for name, value in results.items():
                 target = fields[name]
                 if name in ("mean", "cov", "innovations", "innovation_cov"):
@@ -254,7 +258,7 @@ def _particles(
     piece: Problem, rows: np.ndarray, *, particles: int, seed: int, smooth: bool
 ) -> tuple[dict[str, Any], bool]:
     """One trajectory through the particle filter; its draws depend on its own row only."""
-    key = jax.random.fold_in(jax.random.key(seed), int(rows[0]))
+    key = trajectory_key(seed, int(rows[0]))
     one = partial(jax.tree.map, lambda a: a[0])
     system = piece.system[0] if isinstance(piece.system, list) else piece.system
     sensor = piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor
@@ -278,10 +282,12 @@ def _particles(
 
 
 def _result(
-    fields: dict, z: np.ndarray, lengths: np.ndarray | None, form: str, method: str, smooth: bool
+    fields: dict, problem: Problem, form: str, method: str, smooth: bool, definite: bool
 ) -> Estimates:
+    z, lengths = problem.z, problem.lengths
     batch = len(z)
     missing = np.isnan(z)
+    angles = check.first_of(problem.system, System, "system").angles
     if lengths is not None:
         for b, length in enumerate(lengths):
             for name in ("mean", "cov", "innovations", "innovation_cov"):
@@ -289,6 +295,10 @@ def _result(
     ok = np.ones(batch, bool)
     for value in fields.values():
         ok &= np.isfinite(value).reshape(batch, -1).all(axis=1)
+    if method.startswith("ukf") and not definite and ok.all():
+        # Only β < α² can cost a covariance its definiteness.
+        values = np.linalg.eigvalsh(fields["cov"])
+        ok &= (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
     if not ok.all():
         rows = np.flatnonzero(~ok)
         warnings.warn(
@@ -307,5 +317,5 @@ def _result(
     if form == "single":
         fields = {name: value[0] for name, value in fields.items()}
         fields["log_likelihood"] = float(fields["log_likelihood"])
-        return Estimates(**fields, ok=bool(ok[0]), method=method, smoothed=smooth)
-    return Estimates(**fields, ok=ok, method=method, smoothed=smooth)
+        return Estimates(**fields, ok=bool(ok[0]), method=method, smoothed=smooth, angles=angles)
+    return Estimates(**fields, ok=ok, method=method, smoothed=smooth, angles=angles)

@@ -34,6 +34,8 @@ class Estimates:
     """False for a trajectory whose filter diverged: its numbers must not be used."""
     method: str
     smoothed: bool
+    angles: tuple[int, ...] = ()
+    """Components of the state that wrap at 2π; their means are in (−π, π]."""
 
     @property
     def std(self) -> Arrays:

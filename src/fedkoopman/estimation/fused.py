@@ -3,8 +3,7 @@
 XLA:CPU runs a compiled function as a list of small kernels. In a scan over tiny matrices the
 hand-over between kernels costs several times the arithmetic. XLA can also emit a call as a single
 kernel; it does so by itself for loops that touch under 1 kB, and for any call that carries the
-attribute below. Measured on the paper's Lorenz63 filter and smoother: 7x at one trajectory, 1.7x
-at 128 (`benchmarks/estimation.py` prints both).
+attribute below (`benchmarks/estimation.py` measures what that gains).
 
 The single-kernel emitter does not know every operation (no LAPACK, sort, scatter or random bits). A
 function is tried if all its primitives are in a list that is known to work; any other function, one

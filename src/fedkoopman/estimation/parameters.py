@@ -113,9 +113,11 @@ def estimate_parameters(
     initial_cov: Any = None,
     method: str = "ukf-resampled",
     passes: int = 1,
+    alpha: float = 0.1,
+    beta: float = 2.0,
+    kappa: float = -1.0,
     inputs: Any = None,
     dt: Any = None,
-    **sigma_points: float,
 ) -> ParameterEstimates:
     """Estimate unknown parameters of `system` from observations, by state augmentation.
 
@@ -163,6 +165,7 @@ def estimate_parameters(
         angles=system.angles,
         substeps=system.substeps,
     )
+    check.sensor_sees(sensor, n)
     seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
     padded, lengths, _ = check.observations(z, sensor.dim)
     batch, steps = padded.shape[:2]
@@ -199,7 +202,9 @@ def estimate_parameters(
                 "method": method,
                 "inputs": None if inputs is None else inputs[b, :end],
                 "dt": None if dt is None else dt[b, :end],
-                **sigma_points,
+                "alpha": alpha,
+                "beta": beta,
+                "kappa": kappa,
             }
             found = estimate(joint, seen, padded[b, :end], **given)
             filtered = estimate(joint, seen, padded[b, :end], **given, smooth=False)
@@ -207,6 +212,8 @@ def estimate_parameters(
             results.append((found, filtered))
             if not found.ok:  # nothing can follow from a diverged filter
                 break
+        if not results[-1][0].ok:
+            break
     return ParameterEstimates(
         names,
         np.asarray(mean),

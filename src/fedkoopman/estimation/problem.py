@@ -228,6 +228,8 @@ def per_step(value: Any, name: str, shape: tuple[int, ...], batch: int) -> np.nd
 
 def intervals(value: Any, steps: int, batch: int) -> np.ndarray:
     """Intervals between observations as (B, T), all positive."""
+    if isinstance(value, int | float | np.integer | np.floating):
+        value = np.full(steps, float(value))
     dt = per_step(value, "dt", (steps,), batch)
     if (dt <= 0).any():
         b, k = np.argwhere(dt <= 0)[0]
@@ -282,6 +284,21 @@ def one_or_each(value: Any, kind: type, name: str, batch: int) -> Any:
     raise InputError(
         f"{name} is a {type(value).__name__}, not a {kind.__name__}: see fedkoopman.{name}s"
     )
+
+
+def same_dimensions(system: Any, sensor: Any) -> None:
+    """The systems (sensors) of a batch are of one dimension, and each sensor sees such states."""
+    systems = system if isinstance(system, list) else [system]
+    sensors = sensor if isinstance(sensor, list) else [sensor]
+    for name, members in (("system", systems), ("sensor", sensors)):
+        for i, member in enumerate(members):
+            if member.dim != members[0].dim:
+                raise InputError(
+                    f"{name} {i} has dimension {member.dim} but {name} 0 has {members[0].dim}: "
+                    "estimate each kind in its own call"
+                )
+    for one in sensors:
+        sensor_sees(one, systems[0].dim)
 
 
 def sensor_sees(sensor: Sensor, n: int) -> None:

@@ -114,3 +114,49 @@ def test_lists_and_single_trajectories_are_diagnosed_alike(data):
     assert np.isfinite(nees(one, x[0, 1:]).value) and "band" in str(nis(one))
     with pytest.raises(fk.InputError, match="times of the observations"):
         nees(one, x[0])
+
+
+def test_angles_are_compared_on_the_circle():
+    """A pendulum that turns over: the truth is unwrapped, the estimates are in (−π, π]."""
+    system = fk.systems.Pendulum(angles=(0,))
+    sensor = fk.LinearSensor.identity(2, angles=(0,))
+    start = np.array([[0.0, 8.0]] * 40) + 0.1 * np.random.default_rng(0).normal(size=(40, 2))
+    x = fk.simulate(system, steps=150, batch=40, initial=start, process_noise=1e-4, seed=0)
+    assert x[..., 0].max() > 4 * np.pi
+    z = fk.observe(sensor, x[:, 1:], noise=0.01, seed=1)
+    e = fk.estimate(
+        system,
+        sensor,
+        z,
+        process_noise=1e-4,
+        observation_noise=0.01,
+        initial_mean=[0.0, 8.0],
+        initial_cov=0.01,
+        method="ukf-resampled",
+        kappa=0.0,
+    )
+    assert nees(e, x[:, 1:]).value == pytest.approx(1, abs=0.2)
+
+
+def test_directions_without_variance_are_left_out():
+    """R = 0 and two copies of one sensor: S is singular, and P too once x is known exactly."""
+    system = fk.System.from_map(lambda x: 0.9 * x, 2)
+    sensor = fk.LinearSensor([[1.0, 0.0], [1.0, 0.0]])
+    rng = np.random.default_rng(0)
+    x = [rng.normal(size=2)]
+    for _ in range(400):
+        x.append(0.9 * x[-1] + rng.normal(size=2))
+    x = np.array(x)
+    e = fk.estimate(
+        system, sensor, x[1:, [0, 0]], observation_noise=0.0, method="ekf", smooth=False
+    )
+    assert e.ok
+    # one free direction of two columns: half the count
+    assert 2 * nis(e).value == pytest.approx(1, abs=0.25)
+    assert nees(e, x[1:]).value == pytest.approx(1, abs=0.35)
+
+
+def test_too_little_data_is_not_judged():
+    system = fk.System.from_map(lambda x: 0.9 * x, 1)
+    e = fk.estimate(system, fk.LinearSensor.identity(1), np.ones((1, 1)), method="ekf")
+    assert "cannot be judged" in nees(e, np.zeros((1, 1))).verdict

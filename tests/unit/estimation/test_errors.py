@@ -255,15 +255,7 @@ def test_systems_and_sensors(options, words):
     ("sensors", many("sensor", FRAME, fk.LinearSensor(np.ones((1, 3)))), "sensor"),
     ("a sensor", many("sensor", FRAME, fk.LinearSensor(np.ones((2, 4)))), "sensor|3 components"),
 )
-@pytest.mark.parametrize(
-    "method",
-    [
-        "ukf",
-        pytest.param(
-            "particle", marks=pytest.mark.xfail(strict=False, reason="only the first is checked")
-        ),
-    ],
-)
+@pytest.mark.parametrize("method", ["ukf", "particle"])
 def test_lists_of_different_dimensions(options, words, method):
     refused(options, words, method)
 

@@ -91,7 +91,6 @@ def test_a_list(case, z, method, lengths, kind):
             assert_plain(value, (length, *shape))
 
 
-@pytest.mark.xfail(reason="a tuple of sensors is taken for one sensor")
 def test_a_tuple_of_systems_and_sensors(case, z):
     systems = [fk.systems.Lorenz63(b=b) for b in (26.0, 28.0, 30.0)]
     sensors = [fk.LinearSensor.random_frame(3, seed=seed) for seed in range(BATCH)]

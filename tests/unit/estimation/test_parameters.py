@@ -365,7 +365,6 @@ def test_refusals(walk, options, word):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.xfail(reason="only the augmented sensor is checked, and it broadcasts")
 def test_a_sensor_of_the_wrong_dimension():
     sensor = fk.LinearSensor(np.ones((2, 1)))
     with pytest.raises(fk.InputError, match=r"sensor.* 3 components"):

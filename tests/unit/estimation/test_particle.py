@@ -196,7 +196,6 @@ def test_a_seed_gives_the_same_numbers_and_another_seed_others(case):
     assert (one.mean[0] != one.mean[1]).any(), "rows of a batch must not share their draws"
 
 
-@pytest.mark.xfail(reason="the key's implementation is the caller's default")
 def test_draws_do_not_depend_on_the_callers_default_generator(case):
     plain = runs(case, case.z, count=2, particles=500, smooth=True)
     with jax.default_prng_impl("rbg"):
