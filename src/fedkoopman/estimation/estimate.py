@@ -136,7 +136,7 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
         with jax.enable_x64(True):
             results, overlap = run(piece, rows)
             if whole:
-                fields.update({k: np.moveaxis(np.array(v), -1, 0) for k, v in results.items()})
+                fields.update({k: _batch_first(v) for k, v in results.items()})
                 return overlap
             for name, value in results.items():
                 target = fields[name]
@@ -155,7 +155,6 @@ def _gaussian(
 ) -> tuple[dict[str, Any], bool]:
     """Filter and smooth one piece; results have the batch last. Says if pieces may overlap."""
     del rows
-    last: Any = partial(np.moveaxis, source=0, destination=-1)
     system, system_batched = _stack(piece.system, "system")
     sensor, sensor_batched = _stack(piece.sensor, "sensor")
     steps = piece.z.shape[1]
@@ -163,8 +162,8 @@ def _gaussian(
     given = (
         system,
         sensor,
-        State(last(piece.mean), last(piece.cov)),
-        np.ascontiguousarray(last(piece.z)),
+        State(_batch_last(piece.mean), _batch_last(piece.cov)),
+        np.ascontiguousarray(_batch_last(piece.z)),
         Conditions(process_noise=_constant(piece.q), observation_noise=_constant(piece.r)),
         Conditions(
             inputs=_time_first(piece.inputs),
@@ -182,6 +181,16 @@ def _gaussian(
     result = _track(*given, **static)
     result["log_likelihood"] = np.asarray(result["log_likelihood"]).sum(axis=0)
     return result, _track.is_one_kernel(*given, **static)
+
+
+def _batch_last(array: np.ndarray) -> Any:
+    return array.transpose(*range(1, array.ndim), 0)  # `moveaxis`, without its checks
+
+
+def _batch_first(value: Any) -> np.ndarray:
+    """A writable copy with the batch on the first axis instead of the last."""
+    array = np.asarray(value)
+    return np.array(array.transpose(array.ndim - 1, *range(array.ndim - 1)), order="C")
 
 
 def _time_first(value: np.ndarray | None) -> Any:
@@ -293,8 +302,11 @@ def _result(
             for name in ("mean", "cov", "innovations", "innovation_cov"):
                 fields[name][b, length:] = 0
     ok = np.ones(batch, bool)
-    for value in fields.values():
-        ok &= np.isfinite(value).reshape(batch, -1).all(axis=1)
+    # One that is not finite anywhere makes the sum so; what is not summed here enters the mean.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for name in ("mean", "cov", "initial_mean", "initial_cov", "log_likelihood"):
+            value = fields[name]
+            ok &= np.isfinite(value.sum(axis=tuple(range(1, value.ndim))))
     if method.startswith("ukf") and not definite and ok.all():
         # Only β < α² can cost a covariance its definiteness.
         values = np.linalg.eigvalsh(fields["cov"])

@@ -185,7 +185,7 @@ def first_state(value: Any, n: int, batch: int) -> np.ndarray:
         )
     if not np.isfinite(mean).all():
         raise InputError(f"initial_mean is not finite: {mean.tolist()}")
-    return np.broadcast_to(mean, (batch, n))
+    return mean[None] if mean.ndim == batch == 1 else np.broadcast_to(mean, (batch, n))
 
 
 def first_cov(value: Any, n: int, batch: int) -> np.ndarray:
@@ -196,7 +196,7 @@ def first_cov(value: Any, n: int, batch: int) -> np.ndarray:
             f"initial_cov has shape {cov.shape}: give a variance, ({n},), ({n}, {n}) or one "
             f"matrix per trajectory, ({batch}, {n}, {n})"
         )
-    return np.broadcast_to(cov, (batch, n, n))
+    return cov[None] if batch == 1 and cov.ndim == 2 else np.broadcast_to(cov, (batch, n, n))
 
 
 def noise(value: Any, n: int, name: str, batch: int, steps: int) -> np.ndarray:
