@@ -4,12 +4,11 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint format docs bench clean
+.PHONY: help demo test lint format docs bench clean
 
 help:
 	@echo "make demo       estimate a Lorenz63 from noisy partial observations, then the paper's estimator table"
-	@echo "make test       lint, then every test that is not slow"
-	@echo "make test-slow  the slow tests"
+	@echo "make test       lint, then all tests"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make docs       write docs/cli.md anew from the command line itself"
@@ -44,9 +43,6 @@ format: .venv/installed
 
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS)
-
-test-slow: .venv/installed
-	$(BIN)/python -m pytest -m slow
 
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
