@@ -44,8 +44,8 @@ def run_pieces(
     """Call `run` on every piece; the first call compiles, and says whether others may overlap.
 
     A piece that is one kernel runs on one core and releases Python's lock, so threads use all
-    cores. What XLA already spreads over the cores must not compete with itself (measured: 3x
-    slower), so it runs piece by piece.
+    cores. What XLA already spreads over the cores must not compete with itself, so it
+    runs piece by piece.
     """
     if len(work) == 1 and progress is None:
         run(work[0])

@@ -26,7 +26,7 @@ from fedkoopman.systems.integrate import trajectory_key
 
 
 def _widest(n: int) -> int:
-    """Trajectories per compiled piece, for n states (measured in `benchmarks/estimation.py`).
+    """Trajectories per compiled piece, for n states.
 
     Wider pieces fall out of the second-level cache; from about a dozen states the matrices of a
     single trajectory are large enough to keep the processor busy.
@@ -128,7 +128,7 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
     fields = {} if whole else {k: np.empty((batch, *shape)) for k, shape in shapes.items()}
 
     def one(rows: np.ndarray) -> bool:
-        piece = problem if len(rows) == batch == len(work[0]) else problem.take(rows)
+        piece = problem if whole else problem.take(rows)
         longest = int(lengths[rows].max())
         if longest < steps:
             piece = piece.cut(longest)
@@ -145,8 +145,7 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
                 target[rows] = np.moveaxis(np.asarray(value), -1, 0)
         return overlap
 
-    work = list(pieces(lengths, widest))
-    run_pieces(one, work, progress)
+    run_pieces(one, list(pieces(lengths, widest)), progress)
     return fields
 
 
@@ -307,10 +306,10 @@ def _result(
         for name in ("mean", "cov", "initial_mean", "initial_cov", "log_likelihood"):
             value = fields[name]
             ok &= np.isfinite(value.sum(axis=tuple(range(1, value.ndim))))
-    if method.startswith("ukf") and not definite and ok.all():
+    if method.startswith("ukf") and not definite:
         # Only β < α² can cost a covariance its definiteness.
-        values = np.linalg.eigvalsh(fields["cov"])
-        ok &= (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
+        values = np.linalg.eigvalsh(fields["cov"][ok])
+        ok[ok] = (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
     if not ok.all():
         rows = np.flatnonzero(~ok)
         warnings.warn(

@@ -5,7 +5,7 @@ hand-over between kernels costs several times the arithmetic. XLA can also emit 
 kernel; it does so by itself for loops that touch under 1 kB, and for any call that carries the
 attribute below (`benchmarks/estimation.py` measures what that gains).
 
-The single-kernel emitter does not know every operation (no LAPACK, sort, scatter or random bits). A
+The single-kernel emitter does not know every operation (no LAPACK, sort or scatter, for example). A
 function is tried if all its primitives are in a list that is known to work; any other function, one
 that a future XLA refuses after all, and any other platform take XLA's ordinary path. The numbers
 are the same to rounding.

@@ -119,22 +119,19 @@ def _track(
     last, (clouds, (log_likelihood, innovations, innovation_cov)) = jax.lax.scan(
         forward_step, first, per_step
     )
-    if smooth:
-        states, initial = _simulate_back(
-            move, first, clouds, last, per_step, in_smoother, system.angles
-        )
-    else:
-        states = jax.vmap(partial(_moments, angles=system.angles))(clouds)
-        initial = (mean, mean)  # the caller has them
-    return {
-        "mean": states[0],
-        "cov": states[1],
-        "initial_mean": initial[0],
-        "initial_cov": initial[1],
+    result = {
         "log_likelihood": jnp.sum(log_likelihood),
         "innovations": innovations,
         "innovation_cov": innovation_cov,
     }
+    if not smooth:
+        mean, cov = jax.vmap(partial(_moments, angles=system.angles))(clouds)
+        return {**result, "mean": mean, "cov": cov}
+    states, initial = _simulate_back(
+        move, first, clouds, last, per_step, in_smoother, system.angles
+    )
+    smoothed = {"mean": states[0], "cov": states[1]}
+    return {**result, **smoothed, "initial_mean": initial[0], "initial_cov": initial[1]}
 
 
 def _root(cov: np.ndarray) -> np.ndarray:

@@ -161,3 +161,27 @@ def test_a_filter_that_diverges_says_so():
         )
     assert e.ok.tolist() == [False, True]
     assert np.isfinite(e.mean[1]).all()
+
+
+def test_a_covariance_that_lost_definiteness_says_so():
+    """β far below α² makes the weighted sum indefinite: finite numbers, and still not usable.
+
+    f(x) = x² from N(0, 1) with s² = 3: d± = 3 and m = 1, so the predicted variance is
+    3 + (β − 1) + Q = −7.
+    """
+    system = fk.System.from_map(lambda x: x**2, 1)
+    with (
+        pytest.warns(UserWarning, match="beta = -10"),
+        pytest.warns(fk.estimation.DivergenceWarning),
+    ):
+        e = fk.estimate(
+            system,
+            fk.LinearSensor.identity(1),
+            [[np.nan]],
+            alpha=1.0,
+            kappa=2.0,
+            beta=-10.0,
+            smooth=False,
+        )
+    assert e.cov.item() == pytest.approx(-7)
+    assert not e.ok

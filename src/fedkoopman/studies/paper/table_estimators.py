@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 from scipy import stats
 
+from fedkoopman.errors import ComputationError
 from fedkoopman.estimation import estimate
 from fedkoopman.sensors import LinearSensor, Sensor, observe
 from fedkoopman.studies.paper.result import Claim, PaperTable
@@ -111,6 +112,11 @@ def _score(
             system, sensors[rows], z[rows], process_noise=noise, observation_noise=noise,
             method=method, smooth=smooth, particles=PARTICLES, seed=seed,
         )  # fmt: skip
+        if not np.all(found.ok):
+            count = int(np.sum(~np.asarray(found.ok)))
+            raise ComputationError(
+                f"{name} diverged on {count} trajectories at Σ = {noise:g} I: no table was made"
+            )
         return np.asarray(found.mean)
 
     # Compile outside the clock: the shape of a batch for the Gaussian filters, of one trajectory
