@@ -7,12 +7,12 @@ BIN := .venv/bin
 .PHONY: help demo test lint format docs bench clean
 
 help:
-	@echo "make demo       estimate a Lorenz63 from noisy partial observations, then the paper's estimator table"
+	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
 	@echo "make test       lint, then all tests"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
-	@echo "make docs       write docs/cli.md anew from the command line itself"
-	@echo "make bench      estimation against other libraries, in an environment of its own"
+	@echo "make docs       write docs/cli.md and the reference in docs/studies.md anew from the program itself"
+	@echo "make bench      estimation and federation against other libraries, in an environment of their own"
 	@echo "make clean      remove environments, caches and demo output"
 
 # A stamp, so that nothing is installed again (and no network is needed) until the requirements change.
@@ -27,10 +27,8 @@ help:
 	@touch $@
 
 demo: .venv/installed
-	@mkdir -p demo
-	$(BIN)/python examples/lorenz63/observe.py demo/observations.csv
-	$(BIN)/fedkoopman estimate demo/observations.csv --system lorenz63 --sensor examples/lorenz63/sensor.toml --out demo/states.csv --plot demo/states.png
-	$(BIN)/fedkoopman reproduce table-estimators --out demo
+	@rm -rf demo
+	$(BIN)/fedkoopman run --seeds 2 --out demo
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -46,9 +44,11 @@ test: lint
 
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
+	$(BIN)/python -m fedkoopman.studies.reference docs/studies.md
 
 bench: .venv-bench/installed
 	.venv-bench/bin/python benchmarks/estimation.py
+	.venv-bench/bin/python benchmarks/federation.py
 
 clean:
 	rm -rf .venv .venv-bench demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""fedkoopman: from private, noisy, partial observations of one nonlinear system to its states.
+"""fedkoopman: private, noisy, partial observations of a nonlinear system → one linear model.
 
 Names are loaded on first use (PEP 562): `import fedkoopman` costs milliseconds and loads neither
 JAX nor NumPy, and it changes none of the caller's JAX settings.
@@ -7,41 +7,57 @@ JAX nor NumPy, and it changes none of the caller's JAX settings.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from fedkoopman.version import __version__
+
 if TYPE_CHECKING:
     from fedkoopman import estimation, systems
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
+    from fedkoopman.koopman import DeepKoopman, load_model
+    from fedkoopman.reports.run import write_report
     from fedkoopman.sensors import FunctionSensor, LinearSensor, observe
+    from fedkoopman.studies.config import Study
+    from fedkoopman.studies.run import Run, run
     from fedkoopman.systems import System, simulate
 
-__version__ = "0.1.0"
-
 __all__ = [
+    "DeepKoopman",
     "Estimates",
     "FunctionSensor",
     "InputError",
     "LinearSensor",
+    "Run",
+    "Study",
     "System",
     "__version__",
     "estimate",
     "estimate_parameters",
     "estimation",
+    "load_model",
     "observe",
+    "run",
     "simulate",
     "systems",
+    "write_report",
 ]
 
 _SUBPACKAGES = frozenset({"estimation", "systems"})
 _HOME = {
+    "DeepKoopman": "koopman",
     "Estimates": "estimation",
     "FunctionSensor": "sensors",
     "InputError": "errors",
     "LinearSensor": "sensors",
+    "Run": "studies.run",
+    "Study": "studies.config",
     "System": "systems",
     "estimate": "estimation",
     "estimate_parameters": "estimation",
+    "load_model": "koopman",
     "observe": "sensors",
+    "run": "studies.run",
     "simulate": "systems",
+    "write_report": "reports.run",
 }
 
 

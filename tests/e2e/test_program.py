@@ -20,13 +20,21 @@ def test_version(site) -> None:
 def test_help_names_the_verbs_and_an_example(site, arguments: list[str]) -> None:
     outcome = site.run(*arguments)
     assert outcome.code == 0
-    for words in ("estimate", "reproduce", "fedkoopman reproduce table-estimators"):
+    for words in (
+        "run",
+        "sweep",
+        "config",
+        "estimate",
+        "reproduce",
+        "fedkoopman run --set slots=50",
+    ):
         assert words in outcome.out
 
 
 def test_as_a_process_of_its_own(site) -> None:
     outcome = site.run_alone("--version")
-    assert (outcome.code, outcome.out, outcome.err) == (0, "fedkoopman 0.1.0\n", "")
+    version = f"fedkoopman {fedkoopman.__version__}\n"
+    assert (outcome.code, outcome.out, outcome.err) == (0, version, "")
 
 
 def test_the_list_of_results(site) -> None:

@@ -8,33 +8,45 @@ import pytest
 from fedkoopman.studies.sensor_file import KEYS, read_sensor
 
 REPOSITORY = Path(__file__).parents[2]
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
 
 
-def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", README, re.DOTALL)
-    assert found is not None
-    return found[1]
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
-def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(block("python"), "README.md", "exec"), {})
-    error, std, _, ok = capsys.readouterr().out.split()
-    assert ok == "True"
-    assert 0.1 < float(error) < 2 and 0.1 < float(std) < 2
+@pytest.mark.parametrize("example", blocks("python"), ids=["run", "estimate", "koopman"])
+def test_the_python_examples_run(
+    example: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    if "fk.estimate(" in example:
+        error, std, _, ok = printed.split()
+        assert ok == "True"
+        assert 0.1 < float(error) < 2 and 0.1 < float(std) < 2
+    elif "fk.run(" in example:
+        assert 0 < float(printed.split()[0]) < 200
+    else:
+        assert float(printed.split()[0]) > 0.9
+        assert (tmp_path / "pendulum.safetensors").is_file()
 
 
 def test_the_sensor_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "sensor.toml"
-    path.write_text(block("toml"), encoding="utf-8")
+    path.write_text(blocks("toml")[0], encoding="utf-8")
     assert read_sensor(path).columns == ("first", "third")
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/cli.md", "docs/sensor-files.md"])
-def test_links_lead_somewhere(page: str) -> None:
-    path = REPOSITORY / page
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8")):
-        assert (path.parent / target).exists(), f"{page} links to {target}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), f"{page} links to {target}"
 
 
 def test_every_key_of_a_sensor_file_is_documented() -> None:

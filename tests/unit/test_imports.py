@@ -11,16 +11,30 @@ import fedkoopman
 
 ROOT = Path(fedkoopman.__file__).parent
 ORDER = (
+    "version",
     "errors",
     "covariance",
     "systems",
     "sensors",
     "estimation",
+    "koopman",
+    "evaluation",
+    "federation",
     "studies",
     "reports",
     "cli",
 )
-HEAVY = ("jax", "numpy", "equinox", "diffrax", "pyarrow", "matplotlib")
+HEAVY = (
+    "jax",
+    "numpy",
+    "equinox",
+    "diffrax",
+    "pyarrow",
+    "matplotlib",
+    "plotly",
+    "optax",
+    "safetensors",
+)
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -73,7 +87,15 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--version"], ["--help"], ["estimate", "--help"], ["reproduce", "--help"]],
+    [
+        ["--version"],
+        ["--help"],
+        ["run", "--help"],
+        ["sweep", "--help"],
+        ["config", "--help"],
+        ["estimate", "--help"],
+        ["reproduce", "--help"],
+    ],
     ids=" ".join,
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:

@@ -11,13 +11,14 @@ import typer
 from typer.main import get_command
 
 import fedkoopman
-from fedkoopman.cli import estimate, reproduce
+from fedkoopman.cli import config, estimate, reproduce, run, sweep
+from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.errors import ComputationError, InputError
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 EXAMPLE = """
-fedkoopman reproduce table-estimators
+fedkoopman run --set slots=50 --out runs/first
 """
 
 
@@ -33,6 +34,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_epilog(EXAMPLE),
 )
+app.command("run", epilog=_epilog(run.EXAMPLE))(run.run)
+app.command("sweep", epilog=_epilog(sweep.EXAMPLE))(sweep.sweep)
+app.command("config", epilog=_epilog(config.EXAMPLE))(config.config)
 app.command("estimate", epilog=_epilog(estimate.EXAMPLE))(estimate.estimate)
 app.command("reproduce", epilog=_epilog(reproduce.EXAMPLE))(reproduce.reproduce)
 
@@ -74,6 +78,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         program = getattr(getattr(error, "ctx", None), "command_path", "fedkoopman")
         return _fail(f"{error.format_message()} (see {program} --help)", error.exit_code)
+    except Interrupted as error:
+        print(f"interrupted: {error}", file=sys.stderr)
+        return INTERRUPTED
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:

@@ -8,10 +8,16 @@ from typing import Any
 
 from typer.main import get_command
 
-from fedkoopman.cli import estimate, reproduce
+from fedkoopman.cli import config, estimate, reproduce, run, sweep
 from fedkoopman.cli.app import EXAMPLE, app
 
-EXAMPLES = {"estimate": estimate.EXAMPLE, "reproduce": reproduce.EXAMPLE}
+EXAMPLES = {
+    "run": run.EXAMPLE,
+    "sweep": sweep.EXAMPLE,
+    "config": config.EXAMPLE,
+    "estimate": estimate.EXAMPLE,
+    "reproduce": reproduce.EXAMPLE,
+}
 
 
 def reference() -> str:

@@ -25,7 +25,7 @@ from fedkoopman.systems.checks import check_seed
 from fedkoopman.systems.integrate import trajectory_key
 
 
-def _widest(n: int) -> int:
+def widest(n: int) -> int:
     """Trajectories per compiled piece, for n states.
 
     Wider pieces fall out of the second-level cache; from about a dozen states the matrices of a
@@ -78,6 +78,46 @@ def estimate(
     Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
     diverges has `ok` False, with a `DivergenceWarning`.
     """
+    found = estimate_quietly(
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, method=method, smooth=smooth,
+        alpha=alpha, beta=beta, kappa=kappa, particles=particles, seed=seed, inputs=inputs, dt=dt,
+        progress=progress,
+    )  # fmt: skip
+    ok = np.atleast_1d(found.ok)
+    if not ok.all():
+        rows = np.flatnonzero(~ok)
+        warnings.warn(
+            f"{len(rows)} of {len(ok)} trajectories diverged (rows {rows[:10].tolist()}"
+            f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
+            "noise covariances and the initial state, or try a smaller dt",
+            DivergenceWarning,
+            stacklevel=2,
+        )
+    return found
+
+
+def estimate_quietly(
+    system: System | list[System],
+    sensor: Sensor | list[Sensor],
+    z: Any,
+    *,
+    process_noise: Any = 1.0,
+    observation_noise: Any = 1.0,
+    initial_mean: Any = None,
+    initial_cov: Any = None,
+    method: str = "ukf",
+    smooth: bool = True,
+    alpha: float = 0.1,
+    beta: float = 2.0,
+    kappa: float = -1.0,
+    particles: int = 1000,
+    seed: int = 0,
+    inputs: Any = None,
+    dt: Any = None,
+    progress: Progress | None = None,
+) -> Estimates:
+    """`estimate`, for callers that look at `ok` themselves: no warning of divergence."""
     check.check_method(method)
     first_system = check.first_of(system, System, "system")
     first_sensor = check.first_of(sensor, Sensor, "sensor")
@@ -106,7 +146,7 @@ def estimate(
         run = partial(_gaussian, transform=transform, smooth=smooth)
     else:
         run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
-    fields = _in_pieces(problem, run, _widest(n) if transform else 1, progress)
+    fields = _in_pieces(problem, run, widest(n) if transform else 1, progress)
     return _result(fields, problem, form, method, smooth, definite=beta >= alpha**2)
 
 
@@ -310,15 +350,6 @@ def _result(
         # Only β < α² can cost a covariance its definiteness.
         values = np.linalg.eigvalsh(fields["cov"][ok])
         ok[ok] = (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
-    if not ok.all():
-        rows = np.flatnonzero(~ok)
-        warnings.warn(
-            f"{len(rows)} of {batch} trajectories diverged (rows {rows[:10].tolist()}"
-            f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
-            "noise covariances and the initial state, or try a smaller dt",
-            DivergenceWarning,
-            stacklevel=3,
-        )
     if missing.any():
         fields["innovations"][missing] = np.nan
     if form == "list":

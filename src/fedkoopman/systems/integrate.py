@@ -63,7 +63,7 @@ def simulate(
     out = np.empty((size, steps + 1, system.dim))
     with jax.enable_x64(True):
         for b in range(size):
-            key = trajectory_key(seed, b)
+            key = _trajectory_key(seed, b)
             x0 = np.asarray(_draw_initial(system, key)) if starts is None else starts[b]
             path = _run(
                 system,
@@ -83,6 +83,9 @@ def trajectory_key(seed: int, index: int) -> PRNGKeyArray:
     """The key of one trajectory of a batch: it depends on nothing but the seed and the index."""
     # Named, so that a caller's default generator changes nothing.
     return jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), index)
+
+
+_trajectory_key = jax.jit(trajectory_key)
 
 
 @jax.jit

@@ -1,0 +1,146 @@
+"""`fedkoopman run`: a study in, a run directory with model, records and report out."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.settings import Settings, StudyFile, read_study
+from fedkoopman.cli.slot_progress import slot_progress
+from fedkoopman.cli.values import whole
+
+if TYPE_CHECKING:
+    from fedkoopman.studies.config import Study
+
+EXAMPLE = """
+fedkoopman run --set slots=50 --seeds 2 --out runs/two-seeds
+"""
+
+ROWS = {
+    "l1": "ℓ1  linear dynamics",
+    "l2": "ℓ2  reconstruction",
+    "l3": "ℓ3  prediction",
+    "E": "E   prediction error",
+    "horizon": "horizon  valid steps",
+}
+
+Seeds = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole(1),
+        metavar="N",
+        help="Run N seeds, counted from the study's own, and give means ± standard deviations.",
+        show_default=False,
+    ),
+]
+Bar = Annotated[
+    bool,
+    typer.Option(
+        "--progress/--no-progress",
+        help="Show how far it has come: a bar on a terminal, a line per tenth elsewhere.",
+    ),
+]
+
+
+def run(
+    study: StudyFile = None,
+    set_values: Settings = None,
+    seeds: Seeds = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory of the run; otherwise runs/ and the study's name.",
+            show_default=False,
+        ),
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option(
+            "--resume",
+            help="Go on with the run in DIR; without STUDY.toml, with the study it was begun with.",
+        ),
+    ] = False,
+    progress: Bar = True,
+) -> None:
+    """Learn one shared model from all clients' observations, and report on it."""
+    from fedkoopman.studies.names import folder_name
+
+    keep_compiled()
+    if resume and study is None and out is not None:
+        chosen = _resumed(out, set_values)
+    else:
+        chosen = read_study(study, set_values)
+    out = out or Path("runs") / folder_name(chosen.name)
+    summary = _run(chosen, seeds, out, resume, progress)
+
+    from fedkoopman.reports.run import write_report
+
+    _show(summary)
+    first = out / f"seed-{summary['seeds'][0]}" if len(summary["seeds"]) > 1 else out
+    report = write_report(out)
+    typer.echo(f"model: {first / 'model.safetensors'}")
+    typer.echo(f"report: {report}")
+
+
+def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":
+    """The study of the run in a directory; without one, a new study if the settings make one."""
+    from fedkoopman.studies.run_directory import study_in
+
+    if not pairs:
+        return study_in(out)
+    path = out / "study.toml"
+    return read_study(path if path.is_file() else None, pairs)
+
+
+def _run(
+    study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool
+) -> dict[str, Any]:
+    from fedkoopman.studies.run import Progress
+    from fedkoopman.studies.run import run as run_study
+
+    count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
+    with slot_progress(progress, study.slots * count) as (tally, show):
+
+        def tell(event: Progress) -> None:
+            tally.add(event)
+            show()
+
+        try:
+            return run_study(study, seeds=seeds, out=out, resume=resume, progress=tell).summary
+        except KeyboardInterrupt:
+            if not (out / "run.json").is_file():
+                raise
+            command = shlex.join(["fedkoopman", "run", "--resume", "--out", str(out)])
+            at = f" at slot {min(tally.reached.values())}" if tally.reached else ""
+            raise Interrupted(f"saved{at}; go on with: {command}") from None
+
+
+def _show(summary: Mapping[str, Any]) -> None:
+    """Print what was reached."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedkoopman.reports.sweep import spread_text
+
+    seeds = summary["seeds"]
+    several = len(seeds) > 1
+    table = Table(box=box.SIMPLE)
+    table.add_column(f"{len(seeds)} seeds" if several else f"seed {seeds[0]}")
+    tail = f"last {summary['tail_slots']} slots, mean"
+    table.add_column(f"{tail} ± std" if several else tail, justify="right")
+    for name, row in ROWS.items():
+        table.add_row(row, spread_text(summary[name], several))
+    for name, row in (
+        ("dropped", "segments dropped, their estimates having diverged"),
+        ("refused", "updates refused, not being finite"),
+    ):
+        if summary.get(name):
+            table.add_row(row, f"{summary[name]:g}")
+    table.add_row("seconds", f"{summary['seconds']:.1f}")
+    Console(markup=False).print(table)

@@ -1,0 +1,153 @@
+"""How good a network is on held-out, noise-free trajectories (Section V-A).
+
+Test losses ℓ1, ℓ2, ℓ3; the prediction errors E₁, E₂ and E; rollouts, and how long they stay valid.
+Where one application of K advances τ samples, l counts applications; where inputs are windows of μ
+states, whole windows are compared.
+"""
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from fedkoopman.koopman.network import Architecture, Weights, decode, encode
+
+__all__ = ["Metrics", "TestSet", "evaluate"]
+
+
+class Metrics(NamedTuple):
+    """One model's scores."""
+
+    l1: float
+    l2: float
+    l3: float
+    e1: float
+    """E₁ = Σ_l E_{1,l} / l₁: error of predicted states."""
+    e2: float
+    """E₂ = Σ_l E_{2,l} / l₂: error of predicted lifted states."""
+    horizon: float
+    """Mean number of samples for which a rollout stays valid."""
+
+    @property
+    def e(self) -> float:
+        """E = (E₁ + E₂) / 2."""
+        return (self.e1 + self.e2) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class TestSet:
+    """Held-out trajectories and how they are scored.
+
+    Attributes:
+        trajectories: (R, T, d), noise-free.
+        horizon: l₁ = l₂, the most applications of K in E₁ and E₂.
+        valid_error: a rollout is valid until its error exceeds this share of the spread of the
+            test states.
+    """
+
+    trajectories: NDArray
+    horizon: int = 5
+    valid_error: float = 0.4
+
+    @cached_property
+    def spread(self) -> float:
+        """Root mean square distance of the test states from their mean."""
+        states = self.trajectories.reshape(-1, self.trajectories.shape[-1])
+        return float(np.sqrt(((states - states.mean(axis=0)) ** 2).sum(axis=1).mean()))
+
+    __test__ = False  # not a test, whatever pytest makes of the name
+
+
+def evaluate(architecture: Architecture, weights: Weights, test: TestSet) -> Metrics:
+    """Score a network."""
+    dtype = np.asarray(weights.operator).dtype
+    with jax.enable_x64(dtype == np.float64):
+        values = _compiled(jax.default_backend())(
+            weights,
+            np.asarray(test.trajectories, dtype),
+            np.asarray(test.valid_error * test.spread, dtype),
+            architecture=architecture,
+            horizon=test.horizon,
+        )
+        return Metrics(*(float(value) for value in np.asarray(values)))
+
+
+@cache
+def _compiled(backend: str) -> Any:
+    # On one core, like training: the engine scores a model while others train.
+    options = {
+        "xla_cpu_multi_thread_eigen": False,
+        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
+    }
+    return jax.jit(
+        _metrics,
+        static_argnames=("architecture", "horizon"),
+        compiler_options=options if backend == "cpu" else None,
+    )
+
+
+def _metrics(
+    weights: Weights,
+    trajectories: Float[Array, "runs time state"],
+    valid: Float[Array, ""],
+    *,
+    architecture: Architecture,
+    horizon: int,
+) -> Float[Array, " metrics"]:
+    depth, count = architecture.depth, trajectories.shape[1] - architecture.window + 1
+    first = trajectories[:, : architecture.window].reshape(len(trajectories), -1).T
+    applications = (count - 1) // depth
+    lifted = _powers(weights.operator, encode(architecture, weights, first), applications)
+
+    def one(total: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
+        """Add one trajectory: small enough to stay in the cache."""
+        states, free = given
+        x = jnp.concatenate([states[:, i : i + count] for i in range(architecture.window)])
+        y = encode(architecture, weights, x)
+        ahead = [y[:, : count - depth]]
+        for _ in range(horizon):
+            # What would reach past the end is dropped, l applications at a time.
+            known = ahead[-1] if len(ahead) == 1 else ahead[-1][:, :-depth]
+            ahead.append(weights.operator @ known)
+        # One pass through the decoder for all that is to be decoded.
+        decoded = decode(architecture, weights, jnp.concatenate([*ahead, free], axis=1))
+        widths = np.cumsum([columns.shape[1] for columns in ahead]).tolist()
+        reconstructed, *predicted, rolled = jnp.split(decoded, widths, axis=1)
+
+        e1 = [jnp.mean((x[:, (i + 1) * depth :] - p) ** 2) for i, p in enumerate(predicted)]
+        e2 = [jnp.mean((y[:, (i + 1) * depth :] - p) ** 2) for i, p in enumerate(ahead[1:])]
+        d = architecture.state_dim
+        truth = x[-d:, depth::depth]
+        error = jnp.sqrt(jnp.sum((rolled[-d:] - truth) ** 2, axis=0))
+        metrics = [
+            e2[0],
+            jnp.mean((x[:, : count - depth] - reconstructed) ** 2),
+            e1[0],
+            sum(e1) / horizon,
+            sum(e2) / horizon,
+            depth * jnp.sum(jnp.cumprod(error <= valid)).astype(x.dtype),
+        ]
+        return total + jnp.stack(metrics), None
+
+    given = (trajectories.swapaxes(1, 2), jnp.moveaxis(lifted, 2, 0))
+    total = jax.lax.scan(one, jnp.zeros(6, trajectories.dtype), given)[0]
+    return total / len(trajectories)
+
+
+def _powers(
+    operator: Float[Array, "lifted lifted"], y: Float[Array, "lifted n"], steps: int
+) -> Float[Array, "lifted steps n"]:
+    """K y, K² y, … by doubling: log₂ as many products as one step after the other.
+
+    Powers of K overflow before K does; a rollout counts as invalid from there on.
+    """
+    found, power = (operator @ y)[:, None], operator
+    while found.shape[1] < steps:
+        ahead = (power @ found.reshape(len(y), -1)).reshape(found.shape)
+        found, power = jnp.concatenate([found, ahead], axis=1), power @ power
+    return found[:, :steps]

@@ -1,0 +1,23 @@
+"""Stochastic arrivals (Section IV-B): who succeeds in observing the system in a slot."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.federation.experiment import Client
+from fedkoopman.federation.streams import generator
+
+__all__ = ["arrivals"]
+
+
+def arrivals(seed: int, slot: int, clients: Sequence[Client]) -> NDArray[np.bool_]:
+    """Client n succeeds with probability p_n, independently of others and of other slots.
+
+    The slot's stream of uniform numbers is read at the client's identity, so that neither the
+    order nor the number of clients changes anyone's luck.
+    """
+    identities = np.array([client.identity for client in clients])
+    luck = generator(seed, "arrival", slot).random(identities.max() + 1)[identities]
+    mask: NDArray[np.bool_] = luck < np.array([client.probability for client in clients])
+    return mask

@@ -1,0 +1,87 @@
+"""What a federation is made of: clients that observe one system, and how they learn together."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.federation.policies import Policy, Threshold
+from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.training import Training
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import System
+
+__all__ = ["Client", "Experiment", "Filter"]
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """One site.
+
+    Attributes:
+        identity: names its draws; unique, and it stays the client's wherever it stands in a list.
+        sensor: h_n.
+        dynamics: f_n, what its filter believes of the system.
+        probability: p_n, of a successful observation in a slot.
+        observation_noise: Σ_h of the data and of the filter, (m, m).
+        process_noise: Σ_f, the filter's doubt in f_n, (d, d).
+        learning_rate: η_n.
+    """
+
+    identity: int
+    sensor: Sensor
+    dynamics: System
+    probability: float
+    observation_noise: np.ndarray
+    process_noise: np.ndarray
+    learning_rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Filter:
+    """How observations become states: the arguments of `fk.estimate`, common to all clients."""
+
+    method: str = "ukf"
+    smooth: bool = True
+    alpha: float = 0.1
+    beta: float = 2.0
+    kappa: float = -1.0
+    particles: int = 1000
+    initial_mean: Any = None
+    initial_cov: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """One federation, up to its randomness, which the seed decides.
+
+    Attributes:
+        seed: of everything random.
+        system: the truth f.
+        clients: who takes part.
+        architecture, training: of the network.
+        policy: who trains in a slot.
+        slots: M.
+        steps: ζ, samples per successful observation.
+        restart: ξ, slots after which the system starts anew.
+        scheme: a name in `schemes.SCHEMES`.
+        common: whether all clients see the same trajectory.
+        filter: how observations become states.
+        test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
+    """
+
+    seed: int
+    system: System
+    clients: tuple[Client, ...]
+    architecture: Architecture
+    training: Training = field(default_factory=Training)
+    policy: Policy = field(default_factory=Threshold)
+    slots: int = 200
+    steps: int = 300
+    restart: int = 1
+    scheme: str = "kf-fedkl"
+    common: bool = True
+    filter: Filter = field(default_factory=Filter)
+    test_trajectories: int = 20
+    horizon: int = 5
+    valid_error: float = 0.4

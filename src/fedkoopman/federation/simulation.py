@@ -1,0 +1,191 @@
+"""The engine: a whole federation in one process, on all cores, for one seed or many.
+
+Leaf jobs (solving, filtering, training one client, scoring one model) are compiled functions that
+run on one core each and release Python's lock; a pool of threads, one per core, takes them from all
+clients and seeds as they become ready. Segments are prepared some slots ahead, in batches; a model
+is scored while the next slots train.
+"""
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.evaluation import Metrics, evaluate
+from fedkoopman.federation.arrivals import arrivals
+from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.schemes import Scheme, scheme_of
+from fedkoopman.federation.sites import LANES, Address, Sites, held_out
+from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
+from fedkoopman.federation.streams import subseed
+from fedkoopman.koopman.network import Weights, initialise
+from fedkoopman.koopman.training import client_update
+
+__all__ = ["Outcome", "first_state", "simulate_federation"]
+
+AHEAD = 8
+"""Slots that may train before the first of them is scored."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished slot: the state to go on from, and its record."""
+
+    state: State
+    record: dict[str, Any]
+
+
+def first_state(experiment: Experiment) -> State:
+    """The untrained model and empty buffers."""
+    experiment, _ = scheme_of(experiment)
+    with jax.enable_x64(True):  # without, a key takes only half of the seed
+        key = jax.random.key(subseed(experiment.seed, "weights"), impl="threefry2x32")
+    dtype = np.dtype(experiment.training.precision)
+    weights = initialise(experiment.architecture, key=key, dtype=dtype)
+    return State(0, weights, ((),) * len(experiment.clients))
+
+
+def simulate_federation(
+    experiment: Experiment, pool: Executor, start: State | None = None
+) -> Iterator[Outcome]:
+    """Run an experiment and yield every slot as it is finished and scored.
+
+    Arguments:
+        pool: where leaf jobs run.
+        start: where to go on; None starts with the untrained model, and yields it as slot 0.
+    """
+    experiment, scheme = scheme_of(experiment)
+    test = held_out(experiment)
+    began = time.perf_counter()
+    state = start or first_state(experiment)
+    score: Future[Metrics] = pool.submit(evaluate, experiment.architecture, state.weights, test)
+    waiting: deque[tuple[State, dict[str, Any], Future[Metrics]]] = deque()
+    if start is None:
+        nothing = {"arrived": [], "buffered": [0] * len(experiment.clients), "active": []}
+        waiting.append((state, {"slot": 0, **nothing, "samples": 0, "dropped": []}, score))
+
+    def finish() -> Outcome:
+        state, record, score = waiting.popleft()
+        seconds = round(time.perf_counter() - began, 3)
+        return Outcome(state, {**record, **_scores(experiment, score.result()), "seconds": seconds})
+
+    with ThreadPoolExecutor(1) as ahead:
+        for slot, arrived, usable in _prepared(experiment, scheme, state, pool, ahead):
+            state, record, trained = _run_slot(
+                experiment, scheme, state, slot, arrived, usable, pool
+            )
+            if trained:
+                score = pool.submit(evaluate, experiment.architecture, state.weights, test)
+            waiting.append((state, record, score))
+            while waiting and (len(waiting) > AHEAD or waiting[0][2].done()):
+                yield finish()
+        while waiting:
+            yield finish()
+
+
+def _run_slot(
+    experiment: Experiment,
+    scheme: Scheme,
+    state: State,
+    slot: int,
+    arrived: list[int],
+    segments: dict[Address, NDArray],
+    pool: Executor,
+) -> tuple[State, dict[str, Any], bool]:
+    usable = [n for n in arrived if (slot, n) in segments]
+    dropped = [n for n in arrived if (slot, n) not in segments]
+    decision = decide(experiment, state, usable)
+    jobs = tasks(experiment, scheme, decision)
+
+    def train(job: Task) -> Weights:
+        return client_update(
+            experiment.architecture,
+            experiment.training,
+            state.weights,
+            [segments[Address(*address)] for address in job.segments],
+            seed=job.seed,
+            learning_rate=job.learning_rate,
+        )
+
+    models = [train(jobs[0])] if len(jobs) == 1 else list(pool.map(train, jobs))
+    after, refused = conclude(state, decision, jobs, models)
+    spent = [address for job in jobs for address in job.segments]
+    for address in spent:
+        del segments[Address(*address)]
+    record = {
+        "slot": slot,
+        "arrived": arrived,
+        "buffered": decision.buffered.tolist(),
+        "active": list(decision.active),
+        "samples": experiment.steps * len(spent),
+        "dropped": dropped,
+    }
+    if refused:
+        record["refused"] = list(refused)
+    return after, record, bool(jobs)
+
+
+def _prepared(
+    experiment: Experiment, scheme: Scheme, state: State, pool: Executor, ahead: Executor
+) -> Iterator[tuple[int, list[int], dict[Address, NDArray]]]:
+    """Every slot to come with its arrivals and all segments that are held, the next batch of slots
+    being prepared meanwhile."""
+    sites = Sites(experiment, scheme.perfect)
+    dtype = np.dtype(experiment.training.precision)
+    luck = (
+        (slot, np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients)).tolist())
+        for slot in range(state.slot + 1, experiment.slots + 1)
+    )
+
+    def prepare(batch: list[tuple[int, list[int]]], also: list[Address]) -> dict[Address, NDArray]:
+        wanted = also + [Address(slot, n) for slot, arrived in batch for n in arrived]
+        found = sites.segments(wanted, pool)
+        return {a: x.astype(dtype) for a, x in found.items() if x is not None}
+
+    # After a resumption, what the clients hold is made again rather than read from disk.
+    held = [Address(m, n) for n, slots in enumerate(state.buffers) for m in slots]
+    segments: dict[Address, NDArray] = {}
+    batches = _batches(luck)
+    batch = next(batches, [])
+    coming = ahead.submit(prepare, batch, held)
+    while batch:
+        segments |= coming.result()
+        following = next(batches, [])
+        coming = ahead.submit(prepare, following, [])
+        for slot, arrived in batch:
+            yield slot, arrived, segments
+        batch = following
+
+
+def _batches(luck: Iterator[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
+    """Slots together, as many as give a few full calls of the filter."""
+    batch: list[tuple[int, list[int]]] = []
+    count = 0
+    for slot, arrived in luck:
+        batch.append((slot, arrived))
+        count += len(arrived)
+        if count >= 4 * LANES:
+            yield batch
+            batch, count = [], 0
+    if batch:
+        yield batch
+
+
+def _scores(experiment: Experiment, found: Metrics) -> dict[str, float]:
+    w1, w2, w3 = experiment.training.loss_weights
+    return {
+        "loss": w1 * found.l1 + w2 * found.l2 + w3 * found.l3,
+        "l1": found.l1,
+        "l2": found.l2,
+        "l3": found.l3,
+        "E1": found.e1,
+        "E2": found.e2,
+        "E": found.e,
+        "horizon": found.horizon,
+    }

@@ -1,0 +1,188 @@
+"""Simulated sites: a truth that clients observe noisily, and the states they make of it.
+
+Everything is a function of the seed and an address (slot, client): a segment is the same, bit for
+bit, whoever asks for it, when, and together with what.
+"""
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Executor
+from functools import cached_property, lru_cache
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from fedkoopman.covariance import noise_roots
+from fedkoopman.estimation.estimate import estimate_quietly, widest
+from fedkoopman.evaluation import TestSet
+from fedkoopman.federation.experiment import Client, Experiment
+from fedkoopman.federation.streams import generator, subseed
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import simulate
+
+__all__ = ["Address", "Sites", "held_out"]
+
+LANES = 64
+"""Segments estimated in one call, always as many: a compiled batch of another width rounds
+differently, and who else arrived must not change a client's states."""
+
+_COMMON = 2**32 - 1
+"""Stands for all clients in the address of a common trajectory."""
+
+
+class Address(NamedTuple):
+    """Which segment: the slot it arrived in (from 1) and the client's place in the list."""
+
+    slot: int
+    client: int
+
+
+class Sites:
+    """The data side of an experiment."""
+
+    def __init__(self, experiment: Experiment, perfect: bool) -> None:
+        """Arguments: perfect: hand out true states instead of estimates."""
+        self._experiment = experiment
+        self._perfect = perfect
+        # A trajectory that spans several slots is kept while they last.
+        alive = 2 * (1 if experiment.common else len(experiment.clients))
+        self._truth = lru_cache(alive if experiment.restart > 1 else 0)(self._simulate)
+
+    def segments(
+        self, wanted: Sequence[Address], pool: Executor
+    ) -> dict[Address, NDArray[np.float64] | None]:
+        """States (ζ, d) of each wanted segment; None where the estimate diverged."""
+        truths = self._truths(wanted, pool)
+        if self._perfect:
+            return {address: truths[self._source(address)] for address in wanted}
+        calls = [
+            (members, padded)
+            for members in self._groups(wanted)
+            for padded in [members + members[-1:] * (self._lanes - len(members))]
+        ]
+        results = pool.map(lambda call: self._estimate(call[1], truths), calls)
+        found: dict[Address, NDArray[np.float64] | None] = {}
+        for (members, _), (means, ok) in zip(calls, results, strict=True):
+            for address, mean, good in zip(members, means, ok, strict=False):
+                found[address] = mean if good else None
+        return found
+
+    @cached_property
+    def _lanes(self) -> int:
+        e = self._experiment
+        return 1 if e.filter.method == "particle" else min(LANES, widest(e.system.dim))
+
+    def _source(self, address: Address) -> tuple[int, int]:
+        """Slot and identity that name the truth behind a segment."""
+        e = self._experiment
+        return address.slot, _COMMON if e.common else e.clients[address.client].identity
+
+    def _truths(
+        self, wanted: Iterable[Address], pool: Executor
+    ) -> dict[tuple[int, int], NDArray[np.float64]]:
+        """True states x_1 … x_ζ of every slot and trajectory that is asked for."""
+        e = self._experiment
+        sources = sorted({self._source(address) for address in wanted})
+        blocks = sorted({((slot - 1) // e.restart, who) for slot, who in sources})
+        # A task per block would cost more in hand-over than the solver takes.
+        size = max(1, -(-len(blocks) // 8))
+        parts = [blocks[i : i + size] for i in range(0, len(blocks), size)]
+        solved = pool.map(lambda part: [self._truth(*block) for block in part], parts)
+        paths = dict(zip(blocks, (path for part in solved for path in part), strict=True))
+        found = {}
+        for slot, who in sources:
+            block, place = divmod(slot - 1, e.restart)
+            first = place * e.steps + 1
+            found[slot, who] = paths[block, who][first : first + e.steps]
+        return found
+
+    def _simulate(self, block: int, who: int) -> NDArray[np.float64]:
+        """The trajectory between two restarts."""
+        e = self._experiment
+        steps = e.steps * min(e.restart, e.slots - block * e.restart)
+        return simulate(e.system, steps, seed=subseed(e.seed, "trajectory", block, who))
+
+    def _groups(self, wanted: Sequence[Address]) -> list[list[Address]]:
+        """Segments that one compiled filter serves, at most `LANES` together."""
+        groups: dict[tuple, list[Address]] = {}
+        for address in wanted:
+            groups.setdefault(self._kinds[address.client], []).append(address)
+        return [
+            members[i : i + self._lanes]
+            for members in groups.values()
+            for i in range(0, len(members), self._lanes)
+        ]
+
+    @cached_property
+    def _kinds(self) -> list[tuple]:
+        """What clients must share to be filtered together: dynamics, noise, kind of sensor."""
+        return [_kind(client) for client in self._experiment.clients]
+
+    def _estimate(
+        self, members: list[Address], truths: dict[tuple[int, int], NDArray[np.float64]]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Observe and filter one group; `members` fills all lanes."""
+        e = self._experiment
+        clients = [e.clients[address.client] for address in members]
+        first = clients[0]
+        z = self._observe(members, clients, truths)
+        options = e.filter
+        found = estimate_quietly(
+            first.dynamics, [client.sensor for client in clients], z,
+            process_noise=first.process_noise, observation_noise=first.observation_noise,
+            initial_mean=options.initial_mean, initial_cov=options.initial_cov,
+            method=options.method, smooth=options.smooth, alpha=options.alpha,
+            beta=options.beta, kappa=options.kappa, particles=options.particles,
+            seed=subseed(e.seed, "filter", members[0].slot, first.identity),
+        )  # fmt: skip
+        return np.asarray(found.mean), np.atleast_1d(found.ok)
+
+    def _observe(
+        self,
+        members: list[Address],
+        clients: list[Client],
+        truths: dict[tuple[int, int], NDArray[np.float64]],
+    ) -> NDArray[np.float64]:
+        """z_k = h_n(x_k) + v_n."""
+        e = self._experiment
+        x = np.stack([truths[self._source(address)] for address in members])
+        sensors = jax.tree.map(lambda *leaves: np.stack(leaves), *[c.sensor for c in clients])
+        with jax.enable_x64(True):
+            z = np.array(_noise_free(sensors, x))
+        m = clients[0].sensor.dim
+        root = noise_roots(clients[0].observation_noise, m, 1, 1, "observation_noise")[0, 0]
+        for lane, (address, client) in enumerate(zip(members, clients, strict=True)):
+            random = generator(e.seed, "noise", address.slot, client.identity)
+            z[lane] += random.standard_normal((e.steps, m)) @ root.T
+        return z
+
+
+@jax.jit
+def _noise_free(
+    sensors: Sensor, x: Float[Array, "lanes time state"]
+) -> Float[Array, "lanes time observed"]:
+    return jax.vmap(lambda sensor, path: jax.vmap(sensor)(path))(sensors, x)
+
+
+def _kind(client: Client) -> tuple:
+    dynamics, dynamics_form = jax.tree.flatten(client.dynamics)
+    sensor, sensor_form = jax.tree.flatten(client.sensor)
+    return (
+        dynamics_form,
+        tuple(np.asarray(leaf).tobytes() for leaf in dynamics),
+        sensor_form,
+        tuple(np.shape(leaf) for leaf in sensor),
+        np.asarray(client.process_noise).tobytes(),
+        np.asarray(client.observation_noise).tobytes(),
+    )
+
+
+def held_out(experiment: Experiment) -> TestSet:
+    """Noise-free trajectories x_0 … x_ζ from fresh initial states, fixed per seed."""
+    e = experiment
+    trajectories = simulate(
+        e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
+    )
+    return TestSet(trajectories, e.horizon, e.valid_error)

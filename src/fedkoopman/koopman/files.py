@@ -1,0 +1,197 @@
+"""Model files: tensors as safetensors, everything else as JSON in their header; never a pickle.
+
+The same model gives the same bytes. What a file holds is checked in full before it becomes a
+model, so a file of unknown origin can be refused but does no harm.
+"""
+
+import json
+import os
+import threading
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import safetensors
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.learned import Learned
+from fedkoopman.koopman.network import Architecture, Layer, Weights
+from fedkoopman.koopman.training import Training
+
+__all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
+
+FORMAT, VERSION = "fedkoopman-model", 1
+KEY = "fedkoopman"
+"""Of the one entry in the header: safetensors writes several in no fixed order."""
+LARGEST = 2**30
+KEPT = ("dt", "names", "units", "random_state", "updates", "windows", "information")
+DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+
+
+class Model(Protocol):
+    """What can be saved: an estimator that knows what it learned."""
+
+    @property
+    def learned_(self) -> Learned:
+        """A network with what is needed to use it."""
+
+
+def to_bytes(model: Model) -> bytes:
+    """The file's content; equal models give equal bytes."""
+    return _pack(model.learned_)
+
+
+def _pack(model: Learned) -> bytes:
+    architecture, training = asdict(model.architecture), asdict(model.training)
+    if not isinstance(model.architecture.activation, str):
+        raise InputError(
+            f"the activation {short(model.architecture.activation)} is a function, which a model "
+            "file cannot hold: use a named activation, or save model.weights_ yourself"
+        )
+    del training["precision"]  # the tensors say
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "architecture": architecture,
+        "training": training,
+        **{name: getattr(model, name) for name in KEPT},
+    }
+    tensors = {"operator": model.weights.operator, "reference": model.reference}
+    for part in ("encoder", "decoder"):
+        for i, layer in enumerate(getattr(model.weights, part)):
+            tensors[f"{part}.{i}.weight"], tensors[f"{part}.{i}.bias"] = layer.weight, layer.bias
+    # safetensors reads from where an array starts, as if it were in one piece.
+    whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    return save(whole, {KEY: json.dumps(header, sort_keys=True, allow_nan=False)})
+
+
+def write_model(path: str | os.PathLike[str], model: Model) -> None:
+    """Write a model file, whole or not at all."""
+    content, path = to_bytes(model), Path(path)
+    if path.is_dir():
+        raise InputError(f"{path} is a directory: give the name of a file in it")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        try:
+            with open(partial, "xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write {path}: {error.strerror or error}; check that its directory exists, may "
+            "be written and has room"
+        ) from error
+
+
+def read_model(path: str | os.PathLike[str]) -> Learned:
+    """What a model file holds, or a refusal of one line; `DeepKoopman.load` makes a model of it."""
+    try:
+        with open(path, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > LARGEST:
+                raise InputError(f"{path} has {size} bytes, too many for a model: check the path")
+            content = file.read(LARGEST)
+    except FileNotFoundError:
+        raise InputError(f"there is no model file {path}: check the path") from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    try:
+        return from_bytes(content)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def from_bytes(content: bytes) -> Learned:
+    """The model in a file's content."""
+    try:
+        views = dict(safetensors.deserialize(content))
+        size = int.from_bytes(content[:8], "little")
+        entries = json.loads(content[8 : 8 + size]).get("__metadata__") or {}
+    except (safetensors.SafetensorError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"not a safetensors file, or cut short ({short(str(error))}): save the model again"
+        ) from None
+    header = _header(entries.get(KEY))
+    try:
+        architecture = Architecture(**header["architecture"])
+        training = Training(**header["training"])
+    except (KeyError, TypeError) as error:
+        raise _damaged(f"architecture or training do not fit ({short(str(error))})") from None
+    if not isinstance(architecture.activation, str):
+        raise _damaged(f"the activation is {short(architecture.activation)}")
+    tensors = _tensors(architecture, views)
+
+    def layers(part: str) -> tuple[Layer, ...]:
+        return tuple(
+            Layer(np.column_stack([tensors[f"{part}.{i}.weight"], tensors[f"{part}.{i}.bias"]]))
+            for i in range(architecture.hidden_layers + 1)
+        )
+
+    try:
+        rest = {name: header[name] for name in KEPT}
+    except KeyError as error:
+        raise _damaged(f"its header has no {error}") from None
+    weights = Weights(layers("encoder"), tensors["operator"], layers("decoder"))
+    return Learned(architecture, weights, reference=tensors["reference"], training=training, **rest)
+
+
+def _header(text: str | None) -> dict[str, Any]:
+    if text is None:
+        raise InputError("holds tensors but no fedkoopman model: give a file that save() wrote")
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        header = None
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InputError(f"its header is not that of a {FORMAT}: give a file that save() wrote")
+    if header.get("version") != VERSION:
+        raise InputError(
+            f"has version {short(header.get('version'))} of the model format, and this fedkoopman "
+            f"reads version {VERSION}: use the fedkoopman that wrote it"
+        )
+    return header
+
+
+def _tensors(architecture: Architecture, views: dict[str, Any]) -> dict[str, NDArray[Any]]:
+    """The tensors, all of which must be there, with the shapes of the architecture."""
+    if 4 * (architecture.hidden_layers + 1) + 2 != len(views):  # before lists of that length
+        raise _damaged(
+            f"{architecture.hidden_layers} hidden layers do not go with {len(views)} tensors"
+        )
+    dims, components = architecture.encoder_dims, architecture.components
+    shapes: dict[str, tuple[int, ...]] = {
+        "operator": (components, components),
+        "reference": (architecture.window, architecture.state_dim),
+    }
+    for part, along in (("encoder", dims), ("decoder", dims[::-1])):
+        for i, (before, after) in enumerate(pairwise(along)):
+            shapes[f"{part}.{i}.weight"], shapes[f"{part}.{i}.bias"] = (after, before), (after,)
+    result = {}
+    for name, shape in shapes.items():
+        if name not in views:
+            raise _damaged(f"the tensor {name!r} is missing")
+        view = views[name]
+        if tuple(view["shape"]) != shape:
+            raise _damaged(f"the tensor {name!r} has shape {tuple(view['shape'])}, not {shape}")
+        if view["dtype"] != "F64" if name == "reference" else view["dtype"] not in DTYPES:
+            raise _damaged(f"the tensor {name!r} holds {view['dtype']}")
+        if view["dtype"] != views["operator"]["dtype"] and name != "reference":
+            raise _damaged(f"the tensors {name!r} and 'operator' differ in precision")
+        dtype = DTYPES[view["dtype"]]
+        tensor = np.frombuffer(view["data"], dtype).astype(dtype.newbyteorder("="))
+        if not np.isfinite(tensor).all():
+            raise _damaged(f"the tensor {name!r} has entries that are not finite")
+        result[name] = tensor.reshape(shape)
+    return result
+
+
+def _damaged(what: str) -> InputError:
+    return InputError(f"the model file is damaged, {what}: save the model again")

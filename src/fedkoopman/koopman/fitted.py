@@ -1,0 +1,199 @@
+"""What a fitted model does and knows: predictions, lifted coordinates, spectrum and modes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.errors import InputError
+from fedkoopman.koopman import spectrum
+from fedkoopman.koopman.learned import Learned
+from fedkoopman.koopman.network import Architecture, Weights
+from fedkoopman.koopman.parameters import NotFittedError, Parameters
+from fedkoopman.koopman.trajectories import Trajectories, array_of, as_trajectories, windows_of
+from fedkoopman.systems.checks import check_count
+
+__all__ = ["Fitted"]
+
+
+class Fitted(Parameters):
+    """The methods and attributes of an estimator that need `learned_`, and nothing else."""
+
+    _learned: Learned | None = None
+
+    def predict(self, X: Any, n_steps: int = 1) -> Any:
+        """The state `n_steps` applications of K ahead of every row.
+
+        Arguments:
+            X: trajectories, or with n_delays = 0 a single state (n,), which gives (n,).
+        """
+        steps = check_count(n_steps, "n_steps")
+        return self._each_window(X, lambda windows: self._ahead(windows, steps))
+
+    def simulate(self, x0: Any, n_steps: int) -> NDArray[np.float64]:
+        """Lift once, apply K again and again: (n_steps, n), row 0 one application ahead.
+
+        Arguments:
+            x0: a state (n,) or a batch (B, n), which gives (B, n_steps, n); with n_delays > 0
+                windows (n_delays + 1, n) or (B, n_delays + 1, n).
+        """
+        steps, learned = check_count(n_steps, "n_steps"), self.learned_
+        start, n = array_of(x0, "x0"), self.n_features_in_
+        window = self._window_shape
+        if (
+            start.ndim not in (len(window), len(window) + 1)
+            or start.shape[-len(window) :] != window
+        ):
+            batch = ", ".join(("B", *map(str, window)))
+            raise InputError(f"x0 has shape {start.shape}: give {window} or ({batch})")
+        if not start.size:
+            raise InputError(f"x0 has shape {start.shape}: give at least one state")
+        rows = start.reshape(-1, learned.architecture.input_dim)
+        lifted = learned.advance(learned.lift(rows), steps).swapaxes(0, 1)
+        states = learned.lower(lifted.reshape(-1, lifted.shape[-1])).reshape(-1, steps, n)
+        return states if start.ndim > len(window) else states[0]
+
+    def transform(self, X: Any) -> Any:
+        """The lifted states φ(x), (T − n_delays, O)."""
+        return self._each_window(X, self.learned_.lift)
+
+    def inverse_transform(self, Y: Any) -> Any:
+        """The states φ⁻¹(y), (T, n); of a window, the newest."""
+        learned, given = self.learned_, as_trajectories(Y, single=True)
+        given.check_features(learned.architecture.components, type(self).__name__, "components")
+        given.check_lengths(1, "inverse_transform")
+        states = learned.lower(np.concatenate(given.parts))
+        return given.like(states, [len(part) for part in given.parts])
+
+    def eigenfunctions(self, X: Any) -> Any:
+        """ψ_j(x) = w_j φ(x), (T − n_delays, O); one application of K multiplies each by λ_j."""
+        left = self.learned_.spectrum.left
+        return self._each_window(X, lambda windows: self.learned_.lift(windows) @ left.T)
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """R² of predictions by one application of K, the mean over components; `y` is ignored.
+
+        1 is perfect, 0 is as good as the mean of the states.
+        """
+        learned, given = self.learned_, self._given(X)
+        window, depth = learned.architecture.window, learned.architecture.depth
+        given.check_lengths(window + depth, "a score")
+        windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
+        truth = np.concatenate([part[window - 1 + depth :] for part in given.parts])
+        if len(truth) < 2:
+            raise InputError(
+                "X gives 1 prediction, but a score needs at least 2: give more samples"
+            )
+        residual = ((truth - self._ahead(windows, 1)) ** 2).sum(axis=0)
+        total = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
+        constant = total == 0
+        share = residual / np.where(constant, 1, total)
+        return float(np.where(constant, residual == 0, 1 - share).mean())
+
+    def _ahead(self, windows: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+        learned, lifted = self.learned_, self.learned_.lift(windows)
+        for _ in range(steps):
+            lifted = learned.advance(lifted, 1)[0]
+        return learned.lower(lifted)
+
+    def _each_window(self, X: Any, function: Callable[[NDArray], NDArray]) -> Any:
+        """A function of windows, for all windows of all trajectories at once."""
+        window = self.learned_.architecture.window
+        given = self._given(X, single=window == 1)
+        given.check_lengths(window, f"a window of n_delays={window - 1}" if window > 1 else "X")
+        windows = [windows_of(part, window) for part in given.parts]
+        return given.like(function(np.concatenate(windows)), [len(part) for part in windows])
+
+    def _given(self, X: Any, single: bool = False) -> Trajectories:
+        given = as_trajectories(X, single=single)
+        given.check_names(self.learned_.names)
+        given.check_features(self.n_features_in_, type(self).__name__)
+        return given
+
+    @property
+    def learned_(self) -> Learned:
+        """All that was learned; every other fitted value comes from it."""
+        if self._learned is None:
+            raise NotFittedError(f"this {type(self).__name__} is not fitted yet: call fit first")
+        return self._learned
+
+    @property
+    def _window_shape(self) -> tuple[int, ...]:
+        architecture = self.learned_.architecture
+        state = (architecture.state_dim,)
+        return state if architecture.window == 1 else (architecture.window, *state)
+
+    @property
+    def n_features_in_(self) -> int:
+        """n, the dimension of the state."""
+        return self.learned_.architecture.state_dim
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """Names of the state's components, where they are known."""
+        if self.learned_.names is None:
+            raise AttributeError("the states have no names: fit tables with named columns")
+        return np.array(self.learned_.names, dtype=object)
+
+    @property
+    def units_(self) -> tuple[str, ...] | None:
+        """Units of the state's components, where they are known."""
+        return self.learned_.units
+
+    @property
+    def information_(self) -> dict[str, Any]:
+        """What its maker kept with the model."""
+        return self.learned_.information
+
+    @property
+    def architecture_(self) -> Architecture:
+        """The shape of the network."""
+        return self.learned_.architecture
+
+    @property
+    def weights_(self) -> Weights:
+        """Everything that was learned."""
+        return self.learned_.weights
+
+    @property
+    def operator_(self) -> NDArray[np.float64]:
+        """K, (O, O)."""
+        return np.array(self.learned_.weights.operator, np.float64)
+
+    @property
+    def reference_(self) -> NDArray[np.float64]:
+        """The mean of the training windows, about which modes are taken; an `x0` of `simulate`."""
+        return self.learned_.reference.reshape(self._window_shape).copy()
+
+    @property
+    def eigenvalues_(self) -> NDArray[np.complex128]:
+        """λ_j of K, by falling modulus, conjugates side by side."""
+        return self.learned_.spectrum.eigenvalues
+
+    @property
+    def eigenvalues_continuous_(self) -> NDArray[np.complex128]:
+        """log(λ_j) / (depth dt)."""
+        learned = self.learned_
+        step = learned.architecture.depth * learned.dt
+        return spectrum.continuous_eigenvalues(learned.spectrum.eigenvalues, step)
+
+    @property
+    def modes_(self) -> NDArray[np.complex128]:
+        """How the state moves with each eigenvector, to first order about `reference_`, (n, O)."""
+        return self.learned_.modes
+
+    @property
+    def frequencies_(self) -> NDArray[np.float64]:
+        """Turns per unit of time of each mode."""
+        return spectrum.frequencies(self.eigenvalues_continuous_)
+
+    @property
+    def decay_rates_(self) -> NDArray[np.float64]:
+        """Rate at which each mode decays; negative: grows."""
+        return spectrum.decay_rates(self.eigenvalues_continuous_)
+
+    @property
+    def half_lives_(self) -> NDArray[np.float64]:
+        """Time in which each mode halves; negative: doubles."""
+        return spectrum.half_lives(self.decay_rates_)

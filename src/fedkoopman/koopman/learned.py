@@ -1,0 +1,218 @@
+"""What training leaves behind: a network with what is needed to use it, save it and go on."""
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.koopman.network import Architecture, Weights, decode, encode
+from fedkoopman.koopman.spectrum import Spectrum, decompose, modes
+from fedkoopman.koopman.training import Training
+from fedkoopman.systems.checks import check_count, check_positive, check_seed, finite_array, number
+
+__all__ = ["Learned", "check_training"]
+
+PRECISIONS = ("float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """A trained network. It is evaluated in float64, whatever the precision of its weights.
+
+    Attributes:
+        architecture, weights: the network.
+        dt: the sampling interval.
+        reference: the window about which modes are taken, (μ, d).
+        names, units: of the state's components, where known.
+        training, random_state: how it was, and goes on being, trained.
+        updates: how often it was trained here.
+        windows: how many windows `reference` is the mean of.
+        information: whatever its maker wants to keep with it, as JSON knows it.
+    """
+
+    architecture: Architecture
+    weights: Weights
+    dt: float
+    reference: NDArray[np.float64]
+    names: tuple[str, ...] | None = None
+    units: tuple[str, ...] | None = None
+    training: Training = field(default_factory=Training)
+    random_state: int | None = 0
+    updates: int = 0
+    windows: int = 0
+    information: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        weights = _checked_weights(self.architecture, self.weights)
+        shape = (self.architecture.window, self.architecture.state_dim)
+        reference = finite_array(self.reference, "reference")
+        if reference.size != math.prod(shape):
+            raise InputError(
+                f"reference has shape {reference.shape}: give one window, of shape {shape}"
+            )
+        dt = number(self.dt, "dt")
+        check_positive(dt, "dt")
+        precision = str(np.asarray(weights.operator).dtype)
+        values = {
+            "weights": weights,
+            "reference": reference.reshape(shape),
+            "dt": float(dt),
+            "names": _checked_words(self.names, "names", shape[1]),
+            "units": _checked_words(self.units, "units", shape[1]),
+            "training": check_training(replace(self.training, precision=precision)),
+            "random_state": None if self.random_state is None else check_seed(self.random_state),
+            "updates": check_count(self.updates, "updates", least=0),
+            "windows": check_count(self.windows, "windows", least=0),
+            "information": _checked_information(self.information),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    @cached_property
+    def spectrum(self) -> Spectrum:
+        """Of K."""
+        return decompose(self.weights.operator)
+
+    @cached_property
+    def modes(self) -> NDArray[np.complex128]:
+        """How the newest state moves with each eigenvector of K, at the lift of `reference`."""
+        lifted = self.lift(self.reference.reshape(1, -1))[0]
+        with jax.enable_x64(True):
+            jacobian = jax.jacfwd(lambda y: decode(self.architecture, self._wide, y[:, None])[:, 0])
+            slope = np.asarray(jacobian(jnp.asarray(lifted)))
+        found = modes(slope[-self.architecture.state_dim :], self.spectrum.right)
+        found.setflags(write=False)
+        return found
+
+    def lift(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """φ of every row, (n, μ d) → (n, O)."""
+        return self._by_columns(_encode, windows)
+
+    def lower(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The newest state of φ⁻¹ of every row, (n, O) → (n, d)."""
+        return self._by_columns(_decode, lifted)[:, -self.architecture.state_dim :]
+
+    def advance(self, lifted: NDArray[np.float64], applications: int) -> NDArray[np.float64]:
+        """K applied to every row, over and over: (n, O) → (applications, n, O)."""
+        result = np.empty((applications, *lifted.shape))
+        for i in range(applications):
+            lifted = result[i] = lifted @ self._wide.operator.T
+        return result
+
+    @cached_property
+    def _wide(self) -> Weights:
+        return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.weights)
+
+    def _by_columns(self, function: Any, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+        # Room in powers of two: data come in every length, and each shape is compiled once.
+        columns = np.zeros((rows.shape[1], 1 << (len(rows) - 1).bit_length()))
+        columns[:, : len(rows)] = rows.T
+        with jax.enable_x64(True):
+            result = np.asarray(function(self.architecture, self._wide, columns))
+        return np.ascontiguousarray(result[:, : len(rows)].T)
+
+
+@partial(jax.jit, static_argnums=0)
+def _encode(
+    architecture: Architecture, weights: Weights, x: Float[Array, "input n"]
+) -> Float[Array, "lifted n"]:
+    return encode(architecture, weights, x)
+
+
+@partial(jax.jit, static_argnums=0)
+def _decode(
+    architecture: Architecture, weights: Weights, y: Float[Array, "lifted n"]
+) -> Float[Array, "input n"]:
+    return decode(architecture, weights, y)
+
+
+def check_training(training: Training) -> Training:
+    """The options with their types settled, or a refusal that names the estimator's argument."""
+    if training.precision not in PRECISIONS:
+        raise unknown_name("precision", training.precision, PRECISIONS)
+    rate = number(training.learning_rate, "learning_rate")
+    check_positive(rate, "learning_rate")
+    weight_decay = number(training.weight_decay, "weight_decay")
+    if weight_decay < 0:
+        raise InputError(f"weight_decay is {weight_decay:g}: it must be at least 0")
+    decay = number(training.decay, "decay")
+    if not 0 < decay <= 1:
+        raise InputError(
+            f"decay is {decay:g}: give a number above 0 and up to 1, by which the learning rate "
+            "is multiplied after every epoch"
+        )
+    shares = training.loss_weights
+    if not isinstance(shares, tuple | list | np.ndarray) or len(shares) != 3:
+        raise InputError(f"loss_weights is {short(shares)}: give three numbers, for l1, l2 and l3")
+    w1, w2, w3 = (float(number(share, "an entry of loss_weights")) for share in shares)
+    if min(w1, w2, w3) < 0 or max(w1, w2, w3) == 0:
+        raise InputError(f"loss_weights is {short(shares)}: give numbers >= 0, not all 0")
+    return Training(
+        epochs=check_count(training.epochs, "epochs"),
+        batch=check_count(training.batch, "batch_size"),
+        learning_rate=float(rate),
+        weight_decay=float(weight_decay),
+        decay=float(decay),
+        loss_weights=(w1, w2, w3),
+        precision=training.precision,
+    )
+
+
+def _checked_weights(architecture: Architecture, weights: Weights) -> Weights:
+    dtype = np.asarray(weights.operator).dtype
+    if str(dtype) not in PRECISIONS:
+        raise InputError(f"the operator holds {dtype}: give float32 or float64 weights")
+    dims = architecture.encoder_dims
+    for name, layers, along in (
+        ("encoder", weights.encoder, dims),
+        ("decoder", weights.decoder, dims[::-1]),
+    ):
+        expected = [(after, before + 1) for before, after in pairwise(along)]
+        found = [np.shape(layer.matrix) for layer in layers]
+        if found != expected:
+            raise InputError(
+                f"the {name}'s matrices [W b] have shapes {short(found)} but the architecture "
+                f"needs {short(expected)}: give the architecture that the weights were made for"
+            )
+    square = (architecture.components, architecture.components)
+    if np.shape(weights.operator) != square:
+        raise InputError(
+            f"the operator has shape {np.shape(weights.operator)}: it must be {square}"
+        )
+    result: Weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), weights)
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result)):
+        raise InputError(
+            "the weights are not all finite: the training that made them diverged; use an earlier "
+            "model or a lower learning rate"
+        )
+    return result
+
+
+def _checked_words(words: Any, what: str, count: int) -> tuple[str, ...] | None:
+    if words is None:
+        return None
+    listed = tuple(words) if isinstance(words, tuple | list | np.ndarray) else ()
+    if len(listed) != count or not all(isinstance(word, str) for word in listed):
+        raise InputError(f"{what} is {short(words)}: give one text for each of {count} states")
+    return tuple(str(word) for word in listed)
+
+
+def _checked_information(information: Any) -> dict[str, Any]:
+    try:
+        if not isinstance(information, dict):
+            raise TypeError("it is not a dict")
+        return json.loads(json.dumps(information, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"information cannot be kept with the model ({short(str(error))}): give a dict of "
+            "texts, finite numbers, lists and dicts"
+        ) from None

@@ -1,0 +1,173 @@
+"""The deep Koopman network (Section IV-A): encoder φ, operator K, decoder φ⁻¹.
+
+Inside, samples are columns: φ maps windows (d_X, n) to lifted states (O, n), and K acts from the
+left, as in the paper.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from fedkoopman.errors import unknown_name
+from fedkoopman.systems.checks import check_count
+
+__all__ = ["ACTIVATIONS", "Architecture", "Layer", "Weights", "decode", "encode", "initialise"]
+
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "leaky_relu": jax.nn.leaky_relu,
+    "elu": jax.nn.elu,
+    "gelu": jax.nn.gelu,
+    "silu": jax.nn.silu,
+    "tanh": jnp.tanh,
+    "sigmoid": jax.nn.sigmoid,
+    "softplus": jax.nn.softplus,
+    "identity": lambda x: x,
+}
+"""The nonlinearities between hidden layers, by name."""
+
+OPERATOR_STD = 0.01
+"""K ~ N(0, 10⁻⁴)."""
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """The shape of a network; hashable, so that it may choose what is compiled.
+
+    Attributes:
+        state_dim: d_x.
+        components: O, the dimension of the lifted state.
+        hidden_layers: Z, of the encoder and of the decoder.
+        width: H.
+        activation: a name in `ACTIVATIONS`, or a function written with `jax.numpy`.
+        window: μ, the number of consecutive states in one input.
+        depth: τ, the number of samples that one application of K advances.
+    """
+
+    state_dim: int
+    components: int
+    hidden_layers: int = 1
+    width: int = 30
+    activation: str | Callable[[Any], Any] = "relu"
+    window: int = 1
+    depth: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("state_dim", "components", "width", "window", "depth"):
+            check_count(getattr(self, name), name)
+        check_count(self.hidden_layers, "hidden_layers", least=0)
+        if isinstance(self.activation, str) and self.activation not in ACTIVATIONS:
+            raise unknown_name("activation", self.activation, ACTIVATIONS)
+
+    @property
+    def input_dim(self) -> int:
+        """d_X = μ d_x."""
+        return self.window * self.state_dim
+
+    @property
+    def encoder_dims(self) -> tuple[int, ...]:
+        """Dimensions from the encoder's input to its output; the decoder's are these reversed."""
+        return (self.input_dim, *(self.width,) * self.hidden_layers, self.components)
+
+    def activate(self, x: Array) -> Array:
+        """The nonlinearity."""
+        function = (
+            ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
+        )
+        return function(x)
+
+    @property
+    def template(self) -> "Weights":
+        """Weights of the right shapes, whose values mean nothing."""
+
+        def chain(dims: tuple[int, ...]) -> tuple[Layer, ...]:
+            return tuple(Layer(np.zeros((after, before + 1))) for before, after in pairwise(dims))
+
+        square = np.zeros((self.components, self.components))
+        return Weights(chain(self.encoder_dims), square, chain(self.encoder_dims[::-1]))
+
+
+class Layer(NamedTuple):
+    """One affine layer, x ↦ W x + b, as the single matrix [W b].
+
+    The gradient of the bias then comes out of the product for the weight's; apart, it is a
+    reduction of its own, and XLA:CPU pays for every kernel.
+    """
+
+    matrix: Any
+    """[W b], (out, in + 1)."""
+
+    @property
+    def weight(self) -> Any:
+        """W, (out, in)."""
+        return self.matrix[:, :-1]
+
+    @property
+    def bias(self) -> Any:
+        """b, (out,)."""
+        return self.matrix[:, -1]
+
+    def __call__(self, x: Float[Array, "in n"]) -> Float[Array, "out n"]:
+        """W x + b = [W b] [x; 1], for every column x."""
+        return self.matrix @ jnp.concatenate([x, jnp.ones_like(x[:1])], axis=0)
+
+
+class Weights(NamedTuple):
+    """Everything that is learned: ω in the paper."""
+
+    encoder: tuple[Layer, ...]
+    operator: Any
+    """K, (O, O)."""
+    decoder: tuple[Layer, ...]
+
+
+def initialise(
+    architecture: Architecture, *, key: PRNGKeyArray, dtype: Any = np.float32
+) -> Weights:
+    """He initialisation: weights N(0, 2/fan-in), biases 0, K ~ N(0, 10⁻⁴), as NumPy arrays."""
+    template = architecture.template
+    operator_key, *keys = jax.random.split(key, 1 + len(template.encoder) + len(template.decoder))
+
+    def normal(key: PRNGKeyArray, shape: tuple[int, ...], std: float) -> np.ndarray:
+        # Drawn in float64, so that both precisions start from the same numbers.
+        with jax.enable_x64(True):
+            return np.asarray(std * jax.random.normal(key, shape, np.float64)).astype(dtype)
+
+    def layer(like: Layer, key: PRNGKeyArray) -> Layer:
+        weight = normal(key, like.weight.shape, math.sqrt(2 / like.weight.shape[1]))
+        return Layer(np.concatenate([weight, np.zeros((len(weight), 1), dtype)], axis=1))
+
+    count = len(template.encoder)
+    return Weights(
+        tuple(map(layer, template.encoder, keys[:count])),
+        normal(operator_key, template.operator.shape, OPERATOR_STD),
+        tuple(map(layer, template.decoder, keys[count:])),
+    )
+
+
+def encode(
+    architecture: Architecture, weights: Weights, x: Float[Array, "input n"]
+) -> Float[Array, "lifted n"]:
+    """Y = φ(X)."""
+    return _perceptron(architecture, weights.encoder, x)
+
+
+def decode(
+    architecture: Architecture, weights: Weights, y: Float[Array, "lifted n"]
+) -> Float[Array, "input n"]:
+    """X = φ⁻¹(Y)."""
+    return _perceptron(architecture, weights.decoder, y)
+
+
+def _perceptron(architecture: Architecture, layers: tuple[Layer, ...], x: Array) -> Array:
+    *hidden, last = layers
+    for layer in hidden:
+        x = architecture.activate(layer(x))
+    return last(x)

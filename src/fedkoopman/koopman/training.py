@@ -1,0 +1,206 @@
+"""ClientUpdate (Algorithm 3): E epochs of Adam on one client's smoothed states.
+
+One compiled function trains one client, on one core. All clients and seeds, the distributed engine
+and `DeepKoopman` call this same function, so that the same model, data and seed give the same
+weights bit for bit, whoever else trains at the time; both cores are used by training two clients
+at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+from fedkoopman.errors import InputError
+from fedkoopman.koopman.losses import losses
+from fedkoopman.koopman.network import Architecture, Weights
+
+__all__ = ["Training", "client_update", "shuffled", "train", "window_starts"]
+
+
+@dataclass(frozen=True)
+class Training:
+    """The options of local training; defaults are the paper's.
+
+    Attributes:
+        epochs: E.
+        batch: B, samples per step; a last, shorter batch is kept.
+        learning_rate: η.
+        weight_decay: λ, an L2 term in the gradient.
+        decay: γ, by which the learning rate is multiplied after every epoch.
+        loss_weights: w₁, w₂, w₃.
+        precision: "float32" or "float64".
+    """
+
+    epochs: int = 10
+    batch: int = 64
+    learning_rate: float = 1e-3
+    weight_decay: float = 1e-7
+    decay: float = 0.995
+    loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
+    precision: str = "float32"
+
+
+def client_update(
+    architecture: Architecture,
+    training: Training,
+    weights: Weights,
+    segments: Sequence[NDArray],
+    *,
+    seed: int,
+    learning_rate: float | None = None,
+) -> Weights:
+    """Train `weights` on `segments`, each (T, d), and return the new weights as NumPy arrays.
+
+    Arguments:
+        seed: of the order in which samples come.
+        learning_rate: η of this client, where it is not the common one.
+    """
+    starts = window_starts([len(s) for s in segments], architecture.window, architecture.depth)
+    order = shuffled(starts, training.epochs, seed)
+    return train(
+        architecture, training, weights, np.concatenate(list(segments)), order, learning_rate
+    )
+
+
+def window_starts(lengths: Sequence[int], window: int, depth: int) -> NDArray[np.int32]:
+    """Where windows start in the joined segments; no window and no target crosses a boundary."""
+    ends = np.cumsum(lengths)
+    starts = [
+        np.arange(end - length, end - window - depth + 1, dtype=np.int32)
+        for end, length in zip(ends, lengths, strict=True)
+    ]
+    found = np.concatenate([np.zeros(0, np.int32), *starts])
+    if not len(found):
+        raise InputError(
+            f"no segment has {window + depth} samples (lengths {list(lengths)[:5]}), which a "
+            f"window of {window} and a prediction depth of {depth} need: give longer segments"
+        )
+    return found
+
+
+def shuffled(starts: NDArray[np.int32], epochs: int, seed: int) -> NDArray[np.int32]:
+    """One random order of the samples per epoch, (E, n)."""
+    random = np.random.default_rng(seed)
+    return np.stack([random.permutation(starts) for _ in range(epochs)])
+
+
+def train(
+    architecture: Architecture,
+    training: Training,
+    weights: Weights,
+    states: NDArray,
+    order: NDArray[np.int32],
+    learning_rate: float | None = None,
+) -> Weights:
+    """Train on samples in a given order.
+
+    Arguments:
+        states: all segments joined, (T, d).
+        order: (E, n), starts of windows.
+    """
+    dtype = np.dtype(training.precision)
+    n, batch = order.shape[1], training.batch
+    # Room in powers of two: a client's amount of data differs from round to round, and each
+    # shape is compiled once. How many steps are taken is a value, not a shape.
+    room = max(batch, 1 << (max(len(states), n) - 1).bit_length())
+    padded = np.zeros((architecture.state_dim, room), dtype)
+    padded[:, : len(states)] = states.T
+    slots = np.zeros((len(order), -(-room // batch) * batch), np.int32)
+    slots[:, :n] = order
+    eta = training.learning_rate if learning_rate is None else learning_rate
+    leaves, structure = jax.tree.flatten(weights)
+    vector = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(dtype, copy=False)
+    with jax.enable_x64(dtype == np.float64):
+        update = _compiled(jax.default_backend())
+        result = np.asarray(
+            update(
+                vector,
+                padded,
+                slots,
+                np.int32(n),
+                np.asarray(eta, dtype),
+                architecture=architecture,
+                training=training,
+            )
+        )
+    bounds = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
+    parts = [
+        part.reshape(np.shape(leaf))
+        for part, leaf in zip(np.split(result, bounds), leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, parts)
+
+
+@cache
+def _compiled(backend: str) -> Any:
+    # The products of a step are too small to share between cores; with the thread pool in play, two
+    # clients that train at once would wait for each other.
+    options = {
+        "xla_cpu_multi_thread_eigen": False,
+        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
+    }
+    return jax.jit(
+        _train,
+        static_argnames=("architecture", "training"),
+        compiler_options=options if backend == "cpu" else None,
+    )
+
+
+def _train(
+    vector: Float[Array, " parameters"],
+    states: Float[Array, "state room"],
+    order: Int[Array, "epochs room"],
+    n: Int[Array, ""],
+    eta: Float[Array, ""],
+    *,
+    architecture: Architecture,
+    training: Training,
+) -> Float[Array, " parameters"]:
+    """All epochs; parameters as one vector, which Adam updates in one sweep."""
+    dtype, batch = vector.dtype, training.batch
+    batches = (n + batch - 1) // batch
+    adam = optax.chain(optax.add_decayed_weights(training.weight_decay), optax.scale_by_adam())
+
+    def step(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        vector, memory = carry
+        epoch, first = i // batches, (i % batches) * batch
+        starts = jax.lax.dynamic_slice(order, (epoch, first), (1, batch))[0]
+        # Both halves in one gather; padding of a short batch has no share in the mean.
+        x, target = _windows(states, starts, architecture)
+        share = (first + jnp.arange(batch) < n) / jnp.minimum(n - first, batch).astype(dtype)
+        gradient = jax.grad(
+            lambda w: losses(architecture, w, x, target, share).weighted(training.loss_weights)
+        )(_weights(vector, architecture))
+        flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+        direction, memory = adam.update(flat, memory, vector)
+        return vector - eta * training.decay ** epoch.astype(dtype) * direction, memory
+
+    start = (vector, adam.init(vector))
+    return jax.lax.fori_loop(0, training.epochs * batches, step, start)[0]
+
+
+def _windows(
+    states: Float[Array, "state room"], starts: Int[Array, " n"], architecture: Architecture
+) -> tuple[Float[Array, "input n"], Float[Array, "input n"]]:
+    """X = [x_{k−μ+1} … x_k] and X^τ, one column each."""
+    n, both = len(starts), jnp.concatenate([starts, starts + architecture.depth])
+    parts = [states[:, both + i] for i in range(architecture.window)]
+    joined = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=0)
+    return joined[:, :n], joined[:, n:]
+
+
+def _weights(vector: Float[Array, " parameters"], architecture: Architecture) -> Weights:
+    leaves, structure = jax.tree.flatten(architecture.template)
+    bounds = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
+    parts = jnp.split(vector, bounds)
+    return jax.tree.unflatten(
+        structure, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    )

@@ -1,0 +1,132 @@
+"""One self-contained HTML page: text, tables and figures, nothing loaded from elsewhere."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from html import escape
+from importlib.resources import files
+from string import Template
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table cell: its text and, for looks only, its class."""
+
+    text: str
+    style: str = ""
+
+
+class Page:
+    """A page put together from top to bottom; every text given is escaped."""
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._parts = [f"<h1>{escape(title)}</h1>"]
+        self._figures: dict[str, str] = {}
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """Add a paragraph; `style` is one of lede, caption, notice or nothing."""
+        self._parts.append(f"<p{_class(style)}>{escape(text)}</p>")
+
+    def heading(self, text: str) -> None:
+        """Begin a section."""
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def facts(self, facts: Mapping[str, str]) -> None:
+        """Add a row of single numbers with their names."""
+        items = "".join(
+            f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>"
+            for name, value in facts.items()
+        )
+        self._parts.append(f'<dl class="facts">{items}</dl>')
+
+    def table(
+        self, name: str, head: Sequence[Cell], rows: Sequence[Sequence[Cell]], *,
+        folded: str = "", low: bool = False,
+    ) -> None:  # fmt: skip
+        """Add a table whose rows begin with their heading.
+
+        Arguments:
+            name: unique on the page.
+            head: the columns' headings.
+            rows: each as long as the head.
+            folded: the line that opens the table; without it, the table stands open.
+            low: no higher than a figure; what is more scrolls.
+        """
+        top = "".join(f'<th scope="col"{_class(c.style)}>{escape(c.text)}</th>' for c in head)
+        body = "".join(
+            f'<tr><th scope="row">{escape(first.text)}</th>'
+            + "".join(f"<td{_class(c.style)}>{escape(c.text)}</td>" for c in rest)
+            + "</tr>\n"
+            for first, *rest in rows
+        )
+        table = (
+            f'<table id="{escape(name)}"><thead><tr>{top}</tr></thead>\n'
+            f"<tbody>{body}</tbody></table>"
+        )
+        table = f"<div{_class('scroll low' if low else 'scroll')}>{table}</div>"
+        self._parts.append(_folded(folded, table) if folded else table)
+
+    def chart(self, name: str, figure: go.Figure, description: str) -> None:
+        """Add a figure.
+
+        Arguments:
+            name: unique on the page.
+            figure: drawn over the whole width there is.
+            description: what it shows, for readers who cannot see it.
+        """
+        self._figures[name] = figure.to_json(engine="json")
+        self._parts.append(
+            f'<div class="chart" id="{escape(name)}" role="img" '
+            f'aria-label="{escape(description)}"></div>'
+        )
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Put the two parts added within beside each other, where there is room."""
+        self._parts.append('<div class="pair">')
+        yield
+        self._parts.append("</div>")
+
+    def code(self, text: str, folded: str = "") -> None:
+        """Add text to be read letter by letter; `folded` as in `table`."""
+        block = f"<pre><code>{escape(text)}</code></pre>"
+        self._parts.append(_folded(folded, block) if folded else block)
+
+    def without_scripts(self, text: str) -> None:
+        """Add a paragraph that is shown only where scripts are off."""
+        self._parts.append(f'<noscript><p class="notice">{escape(text)}</p></noscript>')
+
+    def html(self) -> str:
+        """The whole page."""
+        # plotly writes <, > and / of its texts as \\u003c…, so that no text can end the script
+        figures = ",\n".join(f'"{name}": {figure}' for name, figure in self._figures.items())
+        template = (files("fedkoopman.reports") / "run.html").read_text(encoding="utf-8")
+        return Template(template).substitute(
+            title=escape(self._title),
+            body="\n".join(self._parts),
+            plotly=get_plotlyjs(),
+            figures=f"{{{figures}}}",
+        )
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number for a reader."""
+    return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
+
+
+def counted(amount: int, noun: str) -> str:
+    """So many of something."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def _class(style: str) -> str:
+    return f' class="{escape(style)}"' if style else ""
+
+
+def _folded(line: str, content: str) -> str:
+    return f"<details><summary>{escape(line)}</summary>\n{content}\n</details>"

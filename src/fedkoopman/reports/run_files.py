@@ -1,0 +1,251 @@
+"""What a run left on disk, read back for display: a run may still be going on."""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.errors import InputError
+
+METRICS = ("l1", "l2", "l3", "E", "horizon")
+"""The numbers of a record that a report shows."""
+
+
+@dataclass(frozen=True)
+class SeedRecords:
+    """The records of one seed, one entry per finished slot, ascending."""
+
+    seed: int
+    slots: np.ndarray
+    """Slot numbers; 0 is the untrained model."""
+    metrics: dict[str, np.ndarray]
+    """One value per slot and metric; NaN where it was not finite."""
+    arrived: tuple[np.ndarray, ...]
+    """Clients whose observation succeeded."""
+    active: tuple[np.ndarray, ...]
+    """Clients that trained."""
+    dropped: tuple[np.ndarray, ...]
+    """Clients whose estimate diverged, so that the segment was left out."""
+    samples: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A held-out trajectory, its predictions, and the eigenvalues of the operator."""
+
+    dt: float
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    truth: np.ndarray
+    """(T + 1, d)."""
+    one_step: np.ndarray
+    """(T, d): each state predicted from the true one before it."""
+    free: np.ndarray
+    """(T, d): the first state lifted once, then the operator alone."""
+    eigenvalues: np.ndarray
+    """Complex, in no particular order."""
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Everything a report is made of."""
+
+    study: dict[str, Any]
+    toml: str
+    """The study as it stands in the file."""
+    seeds: tuple[SeedRecords, ...]
+    waiting: tuple[int, ...]
+    """Seeds that have a directory but no finished slot."""
+    summary: dict[str, Any] | None
+    """Of a finished run; None while it goes on."""
+    rollout: Rollout | None
+    """Of the first seed."""
+
+    @property
+    def clients(self) -> int:
+        """How many clients the federation has."""
+        count = self.study.get("clients", {}).get("count", 0)
+        first = self.seeds[0]
+        lists = (*first.arrived, *first.active, *first.dropped)
+        return int(max([count, 1, *(ids.max() + 1 for ids in lists if ids.size)]))
+
+    @property
+    def slots(self) -> int:
+        """How many slots the study asks for."""
+        return int(self.study.get("slots", self.seeds[0].slots[-1]))
+
+    @property
+    def tail(self) -> int:
+        """Over how many of the last slots the summary averages."""
+        default = self.study.get("evaluation", {}).get("tail_slots", 50)
+        return int((self.summary or {}).get("tail_slots", default))
+
+
+def read_run(directory: Path) -> RunFiles:
+    """Read a run directory of one seed, or of several in `seed-K/`.
+
+    Arguments:
+        directory: what `fedkoopman run --out` wrote, finished or not.
+    """
+    if not directory.is_dir():
+        raise InputError(f"there is no run directory {directory}: give what --out named")
+    folders = _seed_folders(directory)
+    if (directory / "records.jsonl").is_file() or not folders:
+        folders = {None: directory}
+    toml_path = directory / "study.toml"
+    if not toml_path.is_file():
+        toml_path = next(iter(folders.values())) / "study.toml"
+    toml, study = _read_study(toml_path)
+
+    seeds, waiting, first = [], [], None
+    for seed, folder in folders.items():
+        number = int(study.get("seed", 0)) if seed is None else seed
+        path = folder / "records.jsonl"
+        records = _read_records(path, number) if path.is_file() else None
+        if records is None:
+            waiting.append(number)
+        else:
+            seeds.append(records)
+            first = first or folder
+    if first is None:
+        raise InputError(
+            f"{directory} holds no finished slot yet (no complete line in any records.jsonl): "
+            "wait for the run's first slot, or give another directory"
+        )
+    summary = _read_json(directory / "summary.json")
+    return RunFiles(
+        study=study,
+        toml=toml,
+        seeds=tuple(seeds),
+        waiting=tuple(waiting),
+        summary=summary if summary and summary.get("finished") else None,
+        rollout=_read_rollout(first / "rollout.json"),
+    )
+
+
+def _seed_folders(directory: Path) -> dict[int | None, Path]:
+    found: dict[int, Path] = {}
+    for path in directory.iterdir():
+        if path.is_dir() and (match := re.fullmatch(r"seed-(-?\d+)", path.name)):
+            found[int(match[1])] = path
+    return {seed: found[seed] for seed in sorted(found)}
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no {path}: give the directory of a run, as --out named it"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from error
+
+
+def _read_study(path: Path) -> tuple[str, dict[str, Any]]:
+    text = _read_text(path)
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"{path} is not TOML ({error}): restore the file") from error
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(_read_text(path))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path} is not JSON ({error}): resume the run to write it") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds no JSON object: resume the run to write it")
+    return content
+
+
+def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records of a file in turn; a last line cut off by a crash is passed over."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                record = json.loads(line)
+                if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
+                    raise ValueError("no object with a slot number")
+            except ValueError as error:
+                if not line.endswith("\n"):
+                    return
+                raise InputError(
+                    f"line {number} of {path} is no record ({error}): resume the run to mend it"
+                ) from error
+            yield number, record
+
+
+def _read_records(path: Path, seed: int) -> SeedRecords | None:
+    by_slot: dict[int, dict[str, Any]] = {}
+    try:
+        for number, record in _lines(path):
+            record.pop("buffered", None)  # per client and slot: by far the largest part
+            try:
+                for key in ("arrived", "active", "dropped"):
+                    record[key] = np.asarray(record.get(key) or (), dtype=np.int32)
+                for key in METRICS:
+                    record[key] = _finite(record.get(key))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"line {number} of {path} is no record ({error})") from error
+            by_slot[record["slot"]] = record
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    if not by_slot:
+        return None
+    records = [by_slot[slot] for slot in sorted(by_slot)]
+    return SeedRecords(
+        seed=seed,
+        slots=np.array([record["slot"] for record in records]),
+        metrics={key: np.array([record[key] for record in records]) for key in METRICS},
+        arrived=tuple(record["arrived"] for record in records),
+        active=tuple(record["active"] for record in records),
+        dropped=tuple(record["dropped"] for record in records),
+        samples=sum(record.get("samples") or 0 for record in records),
+        seconds=max(_finite(record.get("seconds") or 0.0) for record in records),
+    )
+
+
+def _finite(value: float | None) -> float:
+    number = np.nan if value is None else float(value)
+    return number if np.isfinite(number) else np.nan
+
+
+def _read_rollout(path: Path) -> Rollout | None:
+    content = _read_json(path)
+    if content is None:
+        return None
+    try:
+        truth, one_step, free = (_matrix(content[key]) for key in ("truth", "one_step", "free"))
+        eigenvalues = _matrix(content["eigenvalues"]).reshape(-1, 2)
+        dt, names, units = float(content["dt"]), content["names"], content["units"]
+        if not len(truth) - 1 == len(one_step) == len(free) > 0:
+            raise ValueError("the predictions do not have the length of the truth")
+        if not len(names) == len(units) == truth.shape[1]:
+            raise ValueError("there is not one name and one unit per state")
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"{path} is no rollout ({error}): resume the run to write it") from error
+    return Rollout(
+        dt=dt,
+        names=tuple(map(str, names)),
+        units=tuple(map(str, units)),
+        truth=truth,
+        one_step=one_step,
+        free=free,
+        eigenvalues=eigenvalues[:, 0] + 1j * eigenvalues[:, 1],
+    )
+
+
+def _matrix(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
+    """Rows of numbers, with null as NaN."""
+    matrix = np.array(rows, dtype=float)
+    return np.where(np.isfinite(matrix), matrix, np.nan)

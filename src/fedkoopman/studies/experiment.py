@@ -1,0 +1,129 @@
+"""From a study and a seed to the experiment that the federation runs."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.federation.experiment import Client, Experiment, Filter
+from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
+from fedkoopman.federation.streams import subseed
+from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.training import Training
+from fedkoopman.studies.config import Study, per_client
+from fedkoopman.studies.parts import believed_systems, noise_of, sensor_of, system_of
+from fedkoopman.studies.user_code import load_object
+from fedkoopman.systems import System
+
+__all__ = ["experiment_of"]
+
+
+def experiment_of(study: Study, seed: int) -> Experiment:
+    """The experiment of one seed; random sensors are drawn from it, one per client."""
+    system = system_of(study)
+    training = study.training
+    w1, w2, w3 = training.loss_weights
+    return Experiment(
+        seed=seed,
+        system=system,
+        clients=_clients(study, system, seed),
+        architecture=Architecture(
+            state_dim=system.dim,
+            components=study.network.components_for(system.dim),
+            hidden_layers=study.network.hidden_layers,
+            width=study.network.width,
+            activation=study.network.activation,
+            window=study.network.window,
+            depth=study.network.depth,
+        ),
+        training=Training(
+            epochs=training.epochs,
+            batch=training.batch,
+            # The server's own, where it trains; clients have theirs.
+            learning_rate=float(np.mean(training.learning_rate)),
+            weight_decay=training.weight_decay,
+            decay=training.decay,
+            loss_weights=(w1, w2, w3),
+            precision=training.precision,
+        ),
+        policy=_policy(study),
+        slots=study.slots,
+        steps=study.segments.steps,
+        restart=study.segments.restart,
+        scheme=study.scheme,
+        common=study.trajectories == "common",
+        filter=_filter(study, system),
+        test_trajectories=study.evaluation.trajectories,
+        horizon=study.evaluation.horizon,
+        valid_error=study.evaluation.valid_error,
+    )
+
+
+def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
+    count, given = study.clients.count, study.clients
+    made: dict[tuple[str, int], Any] = {}
+
+    def once(make: Callable[[], Any], form: Any, dim: int) -> Any:
+        """What many clients have in common is made once, and shared."""
+        key = repr(form), dim
+        if key not in made:
+            made[key] = make()
+        return made[key]
+
+    def client(n: int, dynamics: System, table: dict, observed: Any, doubt: Any) -> Client:
+        drawn = table["kind"] in ("random-frame", "perturbed-identity")
+        make = partial(
+            sensor_of, table, system.dim, seed=subseed(table.get("seed", seed), "sensor", n),
+            folder=study.folder or Path.cwd(), key="clients.sensor",
+        )  # fmt: skip
+        sensor = make() if drawn else once(make, table, 0)
+        m, d = sensor.dim, system.dim
+        return Client(
+            identity=n,
+            sensor=sensor,
+            dynamics=dynamics,
+            probability=probabilities[n],
+            observation_noise=once(
+                partial(noise_of, observed, m, "clients.observation_noise"), observed, m
+            ),
+            process_noise=once(partial(noise_of, doubt, d, "clients.process_noise"), doubt, d),
+            learning_rate=rates[n],
+        )
+
+    probabilities = per_client(given.probability, count)
+    rates = per_client(study.training.learning_rate, count)
+    columns = (
+        believed_systems(study, system),
+        per_client(given.sensor, count),
+        per_client(given.observation_noise, count),
+        per_client(given.process_noise, count),
+    )
+    return tuple(map(client, range(count), *columns))
+
+
+def _policy(study: Study) -> Policy:
+    name = study.policy.name
+    if name == "threshold":
+        return Threshold(study.policy.segments)
+    if name == "random":
+        return Random()
+    if name == "round-robin":
+        return RoundRobin()
+    return load_object(name, study.folder or Path.cwd())  # type: ignore[return-value]
+
+
+def _filter(study: Study, system: System) -> Filter:
+    options = study.estimation
+    mean = np.broadcast_to(np.asarray(options.initial_mean, float), (system.dim,))
+    return Filter(
+        method=options.method,
+        smooth=options.smooth,
+        alpha=options.alpha,
+        beta=options.beta,
+        kappa=options.kappa,
+        particles=options.particles,
+        initial_mean=np.array(mean),
+        initial_cov=noise_of(options.initial_cov, system.dim, "estimation.initial_cov"),
+    )

@@ -1,0 +1,199 @@
+"""A study's system, sensors and noise as objects; what does not fit is refused by its key.
+
+This is where a study meets JAX: `check_parts` is all of `Study.check`.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkoopman.covariance import covariance
+from fedkoopman.errors import InputError
+from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
+from fedkoopman.studies.sections import per_client
+from fedkoopman.studies.user_code import load_object
+from fedkoopman.systems import System, by_name
+
+if TYPE_CHECKING:
+    from fedkoopman.studies.config import Study
+
+
+def system_of(study: "Study") -> System:
+    """The true system."""
+    name, parameters = study.system.name, study.system.parameters
+    if ".py:" not in name:
+        with _naming("system.parameters"):
+            return by_name(name, **parameters)
+    with _naming("system.name"):
+        found = load_object(name, _folder(study))
+        if not isinstance(found, System):
+            raise InputError(
+                f"{name!r} is a {type(found).__name__}, not a System: make one with "
+                "fedkoopman.System.from_function"
+            )
+    if found.input_dim:
+        raise InputError(
+            f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
+            "give, write the system without"
+        )
+    with _naming("system.parameters"):
+        return found.with_parameters(**parameters)
+
+
+def believed_systems(study: "Study", system: System) -> tuple[System, ...]:
+    """The system that each client's filter believes in, f_n.
+
+    Arguments:
+        study: whose `clients.dynamics` is meant.
+        system: the true one.
+    """
+    believed = study.clients.dynamics
+    columns = [per_client(value, study.clients.count) for value in believed.values()]
+    rows = list(zip(*columns, strict=True)) or [()] * study.clients.count
+    with _naming("clients.dynamics"):
+        distinct = {
+            row: system.with_parameters(**dict(zip(believed, row, strict=True)))
+            for row in dict.fromkeys(rows)
+        }
+    return tuple(distinct[row] for row in rows)
+
+
+def sensor_of(
+    table: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path, key: str
+) -> Sensor:
+    """The sensor that a table of `clients.sensor` describes.
+
+    Arguments:
+        table: the kind and its keys.
+        state_dim: the number of states.
+        seed: of a random kind; a seed in the table is not looked at here.
+        folder: where a function's file is looked up.
+        key: the table's dotted key, for messages.
+    """
+    options = {name: value for name, value in table.items() if name not in ("kind", "seed")}
+    with _naming(key):
+        sensor: Sensor
+        if table["kind"] == "random-frame":
+            sensor = LinearSensor.random_frame(state_dim, seed=seed, **options)
+        elif table["kind"] == "perturbed-identity":
+            sensor = LinearSensor.perturbed_identity(state_dim, seed=seed, **options)
+        elif table["kind"] == "identity":
+            sensor = LinearSensor.identity(state_dim, **options)
+        elif table["kind"] == "linear":
+            sensor = LinearSensor(**options)
+        else:
+            h = load_object(options.pop("function"), folder)
+            if not callable(h):
+                raise InputError(f"{table['function']!r} is not a function: write z = h(x)")
+            sensor = FunctionSensor(h, **options)
+        sensor.check_state(state_dim)
+        return sensor
+
+
+def noise_of(form: Any, dim: int, key: str) -> np.ndarray:
+    """The covariance matrix (dim, dim) that a variance, a diagonal or a matrix stands for.
+
+    Arguments:
+        form: as it stands in the study.
+        dim: the number of components.
+        key: the dotted key, for messages.
+    """
+    [(kind, value)] = form.items() if isinstance(form, Mapping) else [("variance", form)]
+    if kind != "variance" and len(value) != dim:
+        size = f"{dim} numbers" if kind == "diagonal" else f"{dim} rows of {dim} numbers"
+        raise InputError(
+            f"{key}.{kind} is for {len(value)} components but there are {dim}: give {size}"
+        )
+    return covariance(value, dim, key)
+
+
+def check_parts(study: "Study") -> None:
+    """Refuse a study whose values do not fit its system."""
+    system = system_of(study)
+    _check_network(study, system)
+    _check_estimation(study, system)
+    believed_systems(study, system)
+    _check_clients(study, system)
+    if ".py:" in study.policy.name:
+        with _naming("policy.name"):
+            if not callable(load_object(study.policy.name, _folder(study))):
+                raise InputError(f"{study.policy.name!r} is not a function: write one")
+
+
+def _check_network(study: "Study", system: System) -> None:
+    if study.network.components_for(system.dim) < system.dim:
+        raise InputError(
+            f"network.components is {study.network.components}, smaller than the state of "
+            f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
+        )
+
+
+def _check_estimation(study: "Study", system: System) -> None:
+    estimation, dim = study.estimation, system.dim
+    if estimation.method in ("ukf", "ukf-resampled") and dim + estimation.kappa <= 0:
+        raise InputError(
+            f"estimation.kappa is {estimation.kappa:g} but {study.system.name} has {dim} states "
+            f"and sigma points need states + kappa > 0: give a number > {-dim}"
+        )
+    mean = estimation.initial_mean
+    if isinstance(mean, tuple) and len(mean) != dim:
+        raise InputError(
+            f"estimation.initial_mean has {len(mean)} numbers but {study.system.name} has {dim} "
+            "states: give one number, or one per state"
+        )
+    noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+
+
+def _check_clients(study: "Study", system: System) -> None:
+    """Sensors and noise of every client; what is the same for many is looked at once."""
+    clients, particle = study.clients, study.estimation.method == "particle"
+    observed: dict[str, int] = {}
+    seen: set[tuple[str, int]] = set()
+    sensors = list(_entries(clients.sensor, "clients.sensor"))
+    noises = list(_entries(clients.observation_noise, "clients.observation_noise"))
+    for n in range(max(len(sensors), len(noises))):
+        sensor_key, table = sensors[n % len(sensors)]
+        if repr(table) not in observed:
+            sensor = sensor_of(table, system.dim, seed=0, folder=_folder(study), key=sensor_key)
+            observed[repr(table)] = sensor.dim
+        key, form = noises[n % len(noises)]
+        pair = (repr(form), observed[repr(table)])
+        if pair not in seen:
+            _check_definite(noise_of(form, pair[1], key), key, particle)
+            seen.add(pair)
+    for key, form in _entries(clients.process_noise, "clients.process_noise"):
+        noise = noise_of(form, system.dim, key)
+        _check_definite(noise, key, particle and study.estimation.smooth)
+
+
+def _check_definite(noise: np.ndarray, key: str, needed: bool) -> None:
+    lowest = float(np.linalg.eigvalsh(noise)[0]) if needed else 1.0
+    if lowest <= 0:
+        raise InputError(
+            f'{key} has the eigenvalue {lowest:.3g} but estimation.method "particle" divides by '
+            "its density: give a positive definite covariance"
+        )
+
+
+def _entries(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """What a key holds, with the key of each: one for all, or one per client."""
+    if isinstance(value, tuple):
+        yield from ((f"{key}[{n}]", entry) for n, entry in enumerate(value))
+    else:
+        yield key, value
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Let the errors of other packages begin with the study's key."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error
+
+
+def _folder(study: "Study") -> Path:
+    return study.folder or Path.cwd()

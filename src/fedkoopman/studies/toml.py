@@ -1,0 +1,68 @@
+"""Values as TOML text. The standard library reads TOML and does not write it."""
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+_UNBROKEN = re.compile(r"\{[^{}]*\}|[<>]=? \S+")
+_WIDTH = 100
+
+
+def toml_value(value: Any) -> str:
+    """A value on one line; what `tomllib` reads back is equal, floats to the last bit."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(int(value))
+    if isinstance(value, float):
+        return re.sub(r"e([+-])0+(?=\d)", r"e\1", repr(float(value)))
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, Mapping):
+        pairs = ", ".join(
+            f"{toml_key(name)} = {toml_value(entry)}" for name, entry in value.items()
+        )
+        return f"{{ {pairs} }}" if pairs else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    raise TypeError(f"{value!r} has no form in TOML")
+
+
+def toml_key(name: str) -> str:
+    """A key, in quotes where it needs them."""
+    return name if _BARE.fullmatch(name) else _text(name)
+
+
+def _text(text: str) -> str:
+    # JSON's escapes are TOML's, but for the delete character, which JSON leaves as it is.
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def comment(about: Mapping[str, Any], default: str | None = None) -> list[str]:
+    """The comment above a key: what it means and what it may be, on one line if there is room.
+
+    Arguments:
+        about: the metadata of the key's field.
+        default: the key's default, where its value is another.
+    """
+    allows = about["rule"].allows
+    texts = [f"{about['says']}.", f"{allows[0].upper()}{allows[1:]}."]
+    texts += [] if default is None else [f"Default: {default}."]
+    if len(" ".join(texts)) + 2 <= _WIDTH:
+        texts = [" ".join(texts)]
+    kept = [_UNBROKEN.sub(lambda found: found[0].replace(" ", "\0"), text) for text in texts]
+    lines = [
+        textwrap.wrap(
+            text,
+            _WIDTH,
+            initial_indent="# ",
+            subsequent_indent="#   ",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for text in kept
+    ]
+    return [line.replace("\0", " ") for text in lines for line in text]
