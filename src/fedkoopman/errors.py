@@ -16,7 +16,10 @@ class ComputationError(RuntimeError):
 
 def short(value: object) -> str:
     """A value as it may stand in a message: on one line, cut after 60 characters."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # a whole number of thousands of digits
+        text = f"a {type(value).__name__} too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

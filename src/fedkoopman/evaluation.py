@@ -6,8 +6,8 @@ states, whole windows are compared.
 """
 
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.koopman.network import Architecture, Weights, decode, encode
+from fedkoopman.koopman.one_core import one_core
 
 __all__ = ["Metrics", "TestSet", "evaluate"]
 
@@ -67,7 +68,7 @@ def evaluate(architecture: Architecture, weights: Weights, test: TestSet) -> Met
     """Score a network."""
     dtype = np.asarray(weights.operator).dtype
     with jax.enable_x64(dtype == np.float64):
-        values = _compiled(jax.default_backend())(
+        values = _metrics(
             weights,
             np.asarray(test.trajectories, dtype),
             np.asarray(test.valid_error * test.spread, dtype),
@@ -77,20 +78,7 @@ def evaluate(architecture: Architecture, weights: Weights, test: TestSet) -> Met
         return Metrics(*(float(value) for value in np.asarray(values)))
 
 
-@cache
-def _compiled(backend: str) -> Any:
-    # On one core, like training: the engine scores a model while others train.
-    options = {
-        "xla_cpu_multi_thread_eigen": False,
-        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
-    }
-    return jax.jit(
-        _metrics,
-        static_argnames=("architecture", "horizon"),
-        compiler_options=options if backend == "cpu" else None,
-    )
-
-
+@one_core("architecture", "horizon")
 def _metrics(
     weights: Weights,
     trajectories: Float[Array, "runs time state"],

@@ -66,7 +66,7 @@ def test_a_run_leaves_its_directory_and_says_where(tiny) -> None:
     assert "±" not in outcome.out
     assert outcome.err.splitlines()[-1].startswith("slot 3 of 3  loss ")
     records = (tiny.folder / "out/records.jsonl").read_text(encoding="utf-8").splitlines()
-    assert [json.loads(line)["slot"] for line in records] == [0, 1, 2, 3]
+    assert [json.loads(line)["slot"] for line in records] == [1, 2, 3]
 
 
 def test_without_out_the_directory_is_named_after_the_study(tiny) -> None:

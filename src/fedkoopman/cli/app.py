@@ -5,6 +5,7 @@ Exit codes: 0 done, 1 the computation failed, 2 the input is wrong, 130 interrup
 
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -68,6 +69,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Arguments:
         arguments: the words after `fedkoopman`; None takes them from the command line.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal may not know ℓ
     try:
         command = get_command(app)
         code = command.main(args=arguments, prog_name="fedkoopman", standalone_mode=False)
@@ -81,6 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Interrupted as error:
         print(f"interrupted: {error}", file=sys.stderr)
         return INTERRUPTED
+    except MemoryError:
+        return _fail("out of memory: ask for less at a time, or fewer and smaller things", FAILED)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     if code == INTERRUPTED:

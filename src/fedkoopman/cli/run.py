@@ -12,6 +12,7 @@ from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.settings import Settings, StudyFile, read_study
 from fedkoopman.cli.slot_progress import slot_progress
 from fedkoopman.cli.values import whole
+from fedkoopman.errors import ComputationError
 
 if TYPE_CHECKING:
     from fedkoopman.studies.config import Study
@@ -80,11 +81,33 @@ def run(
 
     from fedkoopman.reports.run import write_report
 
-    _show(summary)
-    first = out / f"seed-{summary['seeds'][0]}" if len(summary["seeds"]) > 1 else out
     report = write_report(out)
-    typer.echo(f"model: {first / 'model.safetensors'}")
+    _show(summary)
+    nested = out / f"seed-{summary['seeds'][0]}"
+    typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
     typer.echo(f"report: {report}")
+    _check_outcome(summary)
+
+
+def _check_outcome(summary: Mapping[str, Any]) -> None:
+    """Say so if what was learned is worth nothing."""
+    refused, rounds = summary["refused"], summary["rounds"] * len(summary["seeds"])
+    if refused and refused >= rounds:
+        raise ComputationError(
+            f"all {refused} updates were refused, not being finite, so the model is the untrained "
+            "one: lower training.learning_rate, or look at the data"
+        )
+    if summary["loss"]["mean"] is None:
+        raise ComputationError(
+            "the model diverged, its losses in the last slots are not finite: lower "
+            "training.learning_rate, or look at the data"
+        )
+    if not rounds:
+        typer.echo(
+            "note: no client ever trained, so the model is the untrained one: more slots, a larger "
+            "clients.probability or a smaller policy.segments would change that",
+            err=True,
+        )
 
 
 def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":

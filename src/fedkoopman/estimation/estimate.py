@@ -237,11 +237,13 @@ def _time_first(value: np.ndarray | None) -> Any:
 
 
 def _constant(cov: np.ndarray) -> Any:
-    return cov[..., None] if cov.ndim == 2 else None
+    if cov.ndim == 2:
+        return cov[..., None]
+    return _batch_last(cov[:, 0]) if cov.ndim == 4 and cov.shape[1] == 1 else None
 
 
 def _changing(cov: np.ndarray) -> Any:
-    if cov.ndim == 2:
+    if _constant(cov) is not None:
         return None
     return cov[..., None] if cov.ndim == 3 else np.moveaxis(cov, 0, -1)
 
@@ -311,6 +313,7 @@ def _particles(
     system = piece.system[0] if isinstance(piece.system, list) else piece.system
     sensor = piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor
     q, r = (one(cov) if cov.ndim == 4 else cov for cov in (piece.q, piece.r))
+    q, r = (cov[0] if cov.ndim == 3 and len(cov) == 1 else cov for cov in (q, r))
     steps = piece.z.shape[1] if piece.lengths is None else int(piece.lengths[0])
     result, overlap = particle_track(
         system,

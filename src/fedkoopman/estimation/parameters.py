@@ -192,7 +192,7 @@ def estimate_parameters(
                 if value.ndim == 2:
                     return value
                 one = value[b if len(value) > 1 else 0] if value.ndim == 4 else value
-                return one[:end]
+                return one[0] if value.ndim == 4 and len(one) == 1 else one[:end]
 
             given: dict[str, Any] = {
                 "process_noise": cut(q),

@@ -200,19 +200,18 @@ def first_cov(value: Any, n: int, batch: int) -> np.ndarray:
 
 
 def noise(value: Any, n: int, name: str, batch: int, steps: int) -> np.ndarray:
-    """A noise covariance as (n, n), (T, n, n) or (B or 1, T, n, n)."""
+    """A noise covariance as (n, n), (T, n, n), (B or 1, T, n, n), or (B or 1, 1, n, n) where it
+    does not change with time."""
     cov = covariance(value, n, name)
     if cov.ndim == 3 and len(cov) != steps:
         raise InputError(
             f"{name} has {len(cov)} matrices but z has {steps} steps: give one per step"
         )
-    if cov.ndim == 4:
-        if cov.shape[0] not in (1, batch) or cov.shape[1] not in (1, steps):
-            raise InputError(
-                f"{name} has shape {cov.shape}: per trajectory and step it is "
-                f"({batch}, {steps} or 1, {n}, {n})"
-            )
-        cov = np.broadcast_to(cov, (cov.shape[0], steps, n, n))
+    if cov.ndim == 4 and (cov.shape[0] not in (1, batch) or cov.shape[1] not in (1, steps)):
+        raise InputError(
+            f"{name} has shape {cov.shape}: per trajectory and step it is "
+            f"({batch}, {steps} or 1, {n}, {n})"
+        )
     return cov
 
 

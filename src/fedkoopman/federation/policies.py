@@ -78,7 +78,7 @@ def activate(policy: Policy, situation: Situation) -> NDArray[np.int64]:
     mine = situation._replace(buffered=situation.buffered.copy())  # it may write to what it gets
     try:
         chosen = np.asarray(policy(mine))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(
             f"the policy failed in slot {situation.slot} with {type(error).__name__}: "
             f"{' '.join(str(error).split())}"

@@ -21,7 +21,7 @@ from fedkoopman.evaluation import Metrics, evaluate
 from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.schemes import Scheme, scheme_of
-from fedkoopman.federation.sites import LANES, Address, Sites, held_out
+from fedkoopman.federation.sites import Address, Sites, held_out
 from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import Weights, initialise
@@ -113,7 +113,7 @@ def _run_slot(
             learning_rate=job.learning_rate,
         )
 
-    models = [train(jobs[0])] if len(jobs) == 1 else list(pool.map(train, jobs))
+    models = list(pool.map(train, jobs))
     after, refused = conclude(state, decision, jobs, models)
     spent = [address for job in jobs for address in job.segments]
     for address in spent:
@@ -151,7 +151,7 @@ def _prepared(
     # After a resumption, what the clients hold is made again rather than read from disk.
     held = [Address(m, n) for n, slots in enumerate(state.buffers) for m in slots]
     segments: dict[Address, NDArray] = {}
-    batches = _batches(luck)
+    batches = _batches(luck, 4 * sites.lanes)
     batch = next(batches, [])
     coming = ahead.submit(prepare, batch, held)
     while batch:
@@ -163,14 +163,16 @@ def _prepared(
         batch = following
 
 
-def _batches(luck: Iterator[tuple[int, list[int]]]) -> Iterator[list[tuple[int, list[int]]]]:
-    """Slots together, as many as give a few full calls of the filter."""
+def _batches(
+    luck: Iterator[tuple[int, list[int]]], enough: int
+) -> Iterator[list[tuple[int, list[int]]]]:
+    """Slots together, as many as yield enough segments."""
     batch: list[tuple[int, list[int]]] = []
     count = 0
     for slot, arrived in luck:
         batch.append((slot, arrived))
         count += len(arrived)
-        if count >= 4 * LANES:
+        if count >= enough:
             yield batch
             batch, count = [], 0
     if batch:

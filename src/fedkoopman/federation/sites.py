@@ -60,7 +60,7 @@ class Sites:
         calls = [
             (members, padded)
             for members in self._groups(wanted)
-            for padded in [members + members[-1:] * (self._lanes - len(members))]
+            for padded in [members + members[-1:] * (self.lanes - len(members))]
         ]
         results = pool.map(lambda call: self._estimate(call[1], truths), calls)
         found: dict[Address, NDArray[np.float64] | None] = {}
@@ -70,7 +70,8 @@ class Sites:
         return found
 
     @cached_property
-    def _lanes(self) -> int:
+    def lanes(self) -> int:
+        """How many segments one call of the filter takes."""
         e = self._experiment
         return 1 if e.filter.method == "particle" else min(LANES, widest(e.system.dim))
 
@@ -110,14 +111,14 @@ class Sites:
         for address in wanted:
             groups.setdefault(self._kinds[address.client], []).append(address)
         return [
-            members[i : i + self._lanes]
+            members[i : i + self.lanes]
             for members in groups.values()
-            for i in range(0, len(members), self._lanes)
+            for i in range(0, len(members), self.lanes)
         ]
 
     @cached_property
     def _kinds(self) -> list[tuple]:
-        """What clients must share to be filtered together: dynamics, noise, kind of sensor."""
+        """What clients must share to be filtered together: kinds of dynamics and sensor."""
         return [_kind(client) for client in self._experiment.clients]
 
     def _estimate(
@@ -126,16 +127,16 @@ class Sites:
         """Observe and filter one group; `members` fills all lanes."""
         e = self._experiment
         clients = [e.clients[address.client] for address in members]
-        first = clients[0]
         z = self._observe(members, clients, truths)
         options = e.filter
         found = estimate_quietly(
-            first.dynamics, [client.sensor for client in clients], z,
-            process_noise=first.process_noise, observation_noise=first.observation_noise,
+            [client.dynamics for client in clients], [client.sensor for client in clients], z,
+            process_noise=np.stack([client.process_noise for client in clients])[:, None],
+            observation_noise=np.stack([client.observation_noise for client in clients])[:, None],
             initial_mean=options.initial_mean, initial_cov=options.initial_cov,
             method=options.method, smooth=options.smooth, alpha=options.alpha,
             beta=options.beta, kappa=options.kappa, particles=options.particles,
-            seed=subseed(e.seed, "filter", members[0].slot, first.identity),
+            seed=subseed(e.seed, "filter", members[0].slot, clients[0].identity),
         )  # fmt: skip
         return np.asarray(found.mean), np.atleast_1d(found.ok)
 
@@ -151,12 +152,24 @@ class Sites:
         sensors = jax.tree.map(lambda *leaves: np.stack(leaves), *[c.sensor for c in clients])
         with jax.enable_x64(True):
             z = np.array(_noise_free(sensors, x))
-        m = clients[0].sensor.dim
-        root = noise_roots(clients[0].observation_noise, m, 1, 1, "observation_noise")[0, 0]
-        for lane, (address, client) in enumerate(zip(members, clients, strict=True)):
+        for lane, address in enumerate(members):
+            client = clients[lane]
             random = generator(e.seed, "noise", address.slot, client.identity)
-            z[lane] += random.standard_normal((e.steps, m)) @ root.T
+            z[lane] += random.standard_normal(z[lane].shape) @ self._roots[address.client].T
         return z
+
+    @cached_property
+    def _roots(self) -> list[NDArray[np.float64]]:
+        """Square roots of the clients' observation noise."""
+        made: dict[bytes, NDArray[np.float64]] = {}
+        roots = []
+        for client in self._experiment.clients:
+            noise = client.observation_noise
+            key = noise.tobytes()
+            if key not in made:
+                made[key] = noise_roots(noise, client.sensor.dim, 1, 1, "observation_noise")[0, 0]
+            roots.append(made[key])
+        return roots
 
 
 @jax.jit
@@ -167,18 +180,11 @@ def _noise_free(
 
 
 def _kind(client: Client) -> tuple:
-    dynamics, dynamics_form = jax.tree.flatten(client.dynamics)
-    sensor, sensor_form = jax.tree.flatten(client.sensor)
-    return (
-        dynamics_form,
-        tuple(np.asarray(leaf).tobytes() for leaf in dynamics),
-        sensor_form,
-        tuple(np.shape(leaf) for leaf in sensor),
-        np.asarray(client.process_noise).tobytes(),
-        np.asarray(client.observation_noise).tobytes(),
-    )
+    leaves, form = jax.tree.flatten((client.dynamics, client.sensor))
+    return form, tuple(np.shape(leaf) for leaf in leaves)
 
 
+@lru_cache(maxsize=16)
 def held_out(experiment: Experiment) -> TestSet:
     """Noise-free trajectories x_0 … x_ζ from fresh initial states, fixed per seed."""
     e = experiment

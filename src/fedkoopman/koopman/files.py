@@ -6,7 +6,6 @@ model, so a file of unknown origin can be refused but does no harm.
 
 import json
 import os
-import threading
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -17,6 +16,7 @@ import safetensors
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
+from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.network import Architecture, Layer, Weights
@@ -74,21 +74,7 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     content, path = to_bytes(model), Path(path)
     if path.is_dir():
         raise InputError(f"{path} is a directory: give the name of a file in it")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    try:
-        try:
-            with open(partial, "xb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-        finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; check that its directory exists, may "
-            "be written and has room"
-        ) from error
+    write_whole(path, content)
 
 
 def read_model(path: str | os.PathLike[str]) -> Learned:

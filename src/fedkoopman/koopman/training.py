@@ -7,8 +7,7 @@ at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.losses import losses
 from fedkoopman.koopman.network import Architecture, Weights
+from fedkoopman.koopman.one_core import one_core
 
 __all__ = ["Training", "client_update", "shuffled", "train", "window_starts"]
 
@@ -119,18 +119,16 @@ def train(
     leaves, structure = jax.tree.flatten(weights)
     vector = np.concatenate([np.ravel(leaf) for leaf in leaves]).astype(dtype, copy=False)
     with jax.enable_x64(dtype == np.float64):
-        update = _compiled(jax.default_backend())
-        result = np.asarray(
-            update(
-                vector,
-                padded,
-                slots,
-                np.int32(n),
-                np.asarray(eta, dtype),
-                architecture=architecture,
-                training=training,
-            )
+        trained = _train(
+            vector,
+            padded,
+            slots,
+            np.int32(n),
+            np.asarray(eta, dtype),
+            architecture=architecture,
+            training=replace(training, learning_rate=0.0),  # a value, not to be compiled in
         )
+        result = np.asarray(trained)
     bounds = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
     parts = [
         part.reshape(np.shape(leaf))
@@ -139,21 +137,7 @@ def train(
     return jax.tree.unflatten(structure, parts)
 
 
-@cache
-def _compiled(backend: str) -> Any:
-    # The products of a step are too small to share between cores; with the thread pool in play, two
-    # clients that train at once would wait for each other.
-    options = {
-        "xla_cpu_multi_thread_eigen": False,
-        "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
-    }
-    return jax.jit(
-        _train,
-        static_argnames=("architecture", "training"),
-        compiler_options=options if backend == "cpu" else None,
-    )
-
-
+@one_core("architecture", "training")
 def _train(
     vector: Float[Array, " parameters"],
     states: Float[Array, "state room"],

@@ -102,6 +102,7 @@ def _lines_of(
     rollout: Rollout, time: np.ndarray
 ) -> tuple[tuple[str, dict[str, Any], np.ndarray, np.ndarray], ...]:
     free = np.concatenate([rollout.truth[:1], _until_lost(rollout)])
+    reached = np.isfinite(free).all(axis=1)  # a depth of several samples leaves out those between
     return (
         ("truth", {"color": GREY, "width": 4, "dash": "solid"}, time, rollout.truth),
         (
@@ -110,7 +111,7 @@ def _lines_of(
             time[1:],
             rollout.one_step,
         ),
-        ("free rollout", {"color": RED, "width": 1.6, "dash": "dot"}, time, free),
+        ("free rollout", {"color": RED, "width": 1.6, "dash": "dot"}, time[reached], free[reached]),
     )
 
 

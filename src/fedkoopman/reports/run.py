@@ -24,12 +24,13 @@ MEANINGS = {
 LISTED_SLOTS = 12
 
 
-def write_report(directory: Path) -> Path:
+def write_report(directory: str | Path) -> Path:
     """Write `report.html` into a run directory, of a finished run or of one still going on.
 
     Arguments:
         directory: what `fedkoopman run --out` wrote.
     """
+    directory = Path(directory)
     page = _page(read_run(directory)).html()
     target = directory / "report.html"
     with written_whole(target) as [partial]:

@@ -107,7 +107,8 @@ def read_run(directory: Path) -> RunFiles:
     for seed, folder in folders.items():
         number = int(study.get("seed", 0)) if seed is None else seed
         path = folder / "records.jsonl"
-        records = _read_records(path, number) if path.is_file() else None
+        first_model = _read_json(folder / "untrained.json")
+        records = _read_records(path, number, first_model) if path.is_file() else None
         if records is None:
             waiting.append(number)
         else:
@@ -185,7 +186,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, record
 
 
-def _read_records(path: Path, seed: int) -> SeedRecords | None:
+def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> SeedRecords | None:
     by_slot: dict[int, dict[str, Any]] = {}
     try:
         for number, record in _lines(path):
@@ -202,6 +203,10 @@ def _read_records(path: Path, seed: int) -> SeedRecords | None:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     if not by_slot:
         return None
+    if untrained is not None:
+        nothing = {key: np.zeros(0, np.int32) for key in ("arrived", "active", "dropped")}
+        scores = {key: _finite(untrained.get(key)) for key in METRICS}
+        by_slot[0] = {"slot": 0, **nothing, **scores}
     records = [by_slot[slot] for slot in sorted(by_slot)]
     return SeedRecords(
         seed=seed,

@@ -111,12 +111,15 @@ def unknown_key(name: str, known: Iterable[str]) -> InputError:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; whatever hinders is told in one line."""
-    if not path.is_file():
-        problem = "is a directory" if path.is_dir() else "does not exist"
-        raise InputError(f"the study file {path} {problem}: check the path")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        if not path.is_file():
+            problem = "is a directory" if path.is_dir() else "does not exist"
+            raise InputError(f"the study file {path} {problem}: check the path")
+        # Some editors put a byte order mark first.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except InputError:
+        raise
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
@@ -133,7 +136,7 @@ def value_of(given: Any, rule: Rule | None = None) -> Any:
         return given
     try:
         table = tomllib.loads(f"value = {given.strip()}")
-    except (tomllib.TOMLDecodeError, ValueError):
+    except (ValueError, RecursionError):
         table = {}
     value = table["value"] if len(table) == 1 else given
     if isinstance(rule, Text | Choice):

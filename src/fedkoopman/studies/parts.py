@@ -51,8 +51,10 @@ def believed_systems(study: "Study", system: System) -> tuple[System, ...]:
         system: the true one.
     """
     believed = study.clients.dynamics
+    if not believed:
+        return (system,) * study.clients.count
     columns = [per_client(value, study.clients.count) for value in believed.values()]
-    rows = list(zip(*columns, strict=True)) or [()] * study.clients.count
+    rows = list(zip(*columns, strict=True))
     with _naming("clients.dynamics"):
         distinct = {
             row: system.with_parameters(**dict(zip(believed, row, strict=True)))
@@ -137,6 +139,12 @@ def _check_estimation(study: "Study", system: System) -> None:
         raise InputError(
             f"estimation.kappa is {estimation.kappa:g} but {study.system.name} has {dim} states "
             f"and sigma points need states + kappa > 0: give a number > {-dim}"
+        )
+    spread = estimation.alpha**2 * (dim + estimation.kappa)
+    if estimation.method in ("ukf", "ukf-resampled") and not 1e-12 < spread < 1e12:
+        raise InputError(
+            f"estimation.alpha is {estimation.alpha:g}, which spreads the sigma points by "
+            f"{spread:.3g} variances: give one with 1e-12 < alpha² (states + kappa) < 1e12"
         )
     mean = estimation.initial_mean
     if isinstance(mean, tuple) and len(mean) != dim:

@@ -1,5 +1,6 @@
 """What a finished run leaves: the model, a rollout to look at, and the summary."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ def model_of(
         reference=np.tile(mean, experiment.architecture.window),
         names=experiment.system.names,
         units=experiment.system.units,
+        training=experiment.training,
+        random_state=experiment.seed,
         information={
             "study": study.name,
             "digest": study.digest(),
@@ -45,13 +48,16 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     """The first held-out trajectory beside the model's predictions, for the report."""
     truth = held_out(experiment).trajectories[0]
     window, depth = experiment.architecture.window, experiment.architecture.depth
-    applications = (len(truth) - window) // depth
-    one_step = np.asarray(model.predict(truth, n_steps=1))[:-depth]
-    free = np.asarray(model.simulate(truth[:window] if window > 1 else truth[0], applications))
+    # Row k predicts truth[k + 1]; where windows and depth leave none, it stays empty.
+    one_step, free = np.full((2, len(truth) - 1, truth.shape[1]), np.nan)
+    first = window + depth - 2
+    start = truth[:window] if window > 1 else truth[0]
+    with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
+        one_step[first:] = np.asarray(model.predict(truth, n_steps=1))[:-depth]
+        free[first::depth] = model.simulate(start, (len(truth) - window) // depth)
     return {
         "dt": float(experiment.system.dt),
         "depth": depth,
-        "window": window,
         "names": list(experiment.system.names),
         "units": list(experiment.system.units),
         "truth": _rounded(truth),
@@ -61,10 +67,20 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     }
 
 
-def summarise(study: Study, records: dict[int, list[dict[str, Any]]]) -> dict[str, Any]:
-    """Means over the last slots of each seed; mean and standard deviation of these over seeds."""
+def summarise(
+    study: Study,
+    records: dict[int, list[dict[str, Any]]],
+    untrained: dict[int, dict[str, Any]],
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Means over the last slots of each seed; mean and standard deviation of these over seeds.
+
+    Arguments:
+        records, untrained: by seed, the records and the scores of the first model.
+        seconds: how long all of it took; None takes the longest seed's.
+    """
     tail = study.evaluation.tail_slots
-    trained = {seed: [r for r in mine if r["slot"] > 0] for seed, mine in records.items()}
+    every = [record for mine in records.values() for record in mine]
     summary: dict[str, Any] = {
         "name": study.name,
         "seeds": list(records),
@@ -73,26 +89,26 @@ def summarise(study: Study, records: dict[int, list[dict[str, Any]]]) -> dict[st
         "tail_slots": min(tail, study.slots),
     }
     for name in METRICS:
-        means = [
-            np.mean([np.nan if r[name] is None else r[name] for r in mine[-tail:]])
-            for mine in trained.values()
-        ]
+        means = [_mean(record[name] for record in mine[-tail:]) for mine in records.values()]
         spread = np.std(means, ddof=1) if len(means) > 1 else 0.0
         summary[name] = {"mean": _finite(np.mean(means)), "std": _finite(spread)}
-    each = [
-        (
-            sum(len(r["active"]) for r in mine),
-            sum(r["samples"] for r in mine),
-            sum(len(r["dropped"]) for r in mine),
-            sum(len(r.get("refused", ())) for r in mine),
-        )
-        for mine in trained.values()
-    ]
-    for i, name in enumerate(("rounds", "samples", "dropped", "refused")):
-        summary[name] = float(np.mean([counts[i] for counts in each]))
-    summary["seconds"] = max(mine[-1]["seconds"] for mine in records.values())
+    summary["untrained"] = {
+        name: _finite(_mean(first[name] for first in untrained.values())) for name in METRICS
+    }
+    central = study.scheme == "centralized"
+    rounds = sum(bool(r["active"]) if central else len(r["active"]) for r in every)
+    summary["rounds"] = rounds / len(records)
+    summary["samples"] = sum(record["samples"] for record in every) / len(records)
+    summary["dropped"] = sum(len(record["dropped"]) for record in every)
+    summary["refused"] = sum(len(record.get("refused", ())) for record in every)
+    longest = max(mine[-1]["seconds"] for mine in records.values())
+    summary["seconds"] = round(longest if seconds is None else seconds, 3)
     summary["finished"] = True
     return summary
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return float(np.mean([np.nan if value is None else value for value in values]))
 
 
 def _finite(value: Any) -> float | None:

@@ -1,13 +1,18 @@
 """`fk.run`: a study, one seed or many, in memory or in a directory that survives anything."""
 
+import math
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.batches import cores
@@ -18,13 +23,14 @@ from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.network import Weights
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.experiment import experiment_of
-from fedkoopman.studies.results import model_of, rollout_of, summarise
-from fedkoopman.studies.run_directory import RunDirectory
+from fedkoopman.studies.results import METRICS, model_of, rollout_of, summarise
+from fedkoopman.studies.run_directory import RunDirectory, seconds_told
 from fedkoopman.studies.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_count, check_seed
 
 __all__ = ["Progress", "Run", "run"]
 
+MOST_SEEDS = 10_000
 TOGETHER = 8
 """Seeds that run at a time; each holds the segments of some slots in memory."""
 
@@ -46,7 +52,7 @@ class Run:
         study: what was run.
         seeds: which seeds.
         models: the shared model of each seed.
-        all_records: by seed, one record per slot, beginning with the untrained model's.
+        all_records: by seed, one record per slot.
         summary: tail means and their spread over seeds.
         out: the directory, if there is one.
     """
@@ -76,6 +82,7 @@ class _Seed:
     experiment: Experiment
     files: SeedDirectory | None = None
     state: State | None = None
+    untrained: dict[str, Any] = field(default_factory=dict)
     records: list[dict[str, Any]] = field(default_factory=list)
     before: float = 0.0
     """Seconds that it ran before it was resumed."""
@@ -92,15 +99,20 @@ class _Seed:
         return self.state.weights
 
     def take(self, outcome: Outcome, checkpoint_seconds: float) -> None:
-        """Keep a finished slot."""
-        record = outcome.record
-        record["seconds"] = round(record["seconds"] + self.before, 3)
+        """Keep a finished slot; an interruption may come between any two lines."""
+        record = {name: _storable(value) for name, value in outcome.record.items()}
+        if record["slot"] == 0:
+            self.untrained = {name: record[name] for name in METRICS}
+            if self.files:
+                self.files.begin(self.untrained)
+        else:
+            record["seconds"] = round(record["seconds"] + self.before, 3)
+            if self.files:
+                self.files.append(record)
+            self.records.append(record)
         self.state = outcome.state
-        self.records.append(record)
-        if self.files:
-            self.files.append(record)
-            if time.monotonic() - self.saved >= checkpoint_seconds:
-                self.save()
+        if self.files and time.monotonic() - self.saved >= checkpoint_seconds:
+            self.save()
 
     def save(self) -> None:
         """Write a checkpoint."""
@@ -110,7 +122,7 @@ class _Seed:
 
 
 def run(
-    study: Study,
+    study: Study | str | Path | None = None,
     *,
     seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None,
@@ -121,7 +133,7 @@ def run(
     """Run a study.
 
     Arguments:
-        study: what to run; `Study.paper_default()` is the paper's default experiment.
+        study: what to run, or the path of a study file; None is the paper's default experiment.
         seeds: how many, counted from the study's own, or which; None means one, or those of the
             run that is resumed.
         out: a directory for records, checkpoints, models and the summary; None keeps all in memory.
@@ -131,7 +143,17 @@ def run(
 
     An interruption (Ctrl-C) saves the state of every seed before it is raised.
     """
+    if study is None:
+        study = Study.paper_default()
+    elif isinstance(study, str | Path):
+        study = Study.load(study)
+    if not isinstance(study, Study):
+        raise InputError(
+            f"study is {short(study)}: give a fedkoopman.Study, or a study file's path"
+        )
     chosen = _seeds(study, seeds)
+    if out is not None and not str(out):
+        raise InputError("out is empty: give the name of a directory")
     if out is None:
         study.check()
         return _run(study, chosen or (study.seed,), None, progress, checkpoint_seconds)
@@ -150,23 +172,31 @@ def _run(
     if directory:
         for seed, one in runs.items():
             one.files = directory.of_seed(seed, one.experiment.architecture)
-            one.state, one.records = one.files.restore()
+            one.state, one.untrained, one.records = one.files.restore()
             if one.records:
                 last = one.records[-1]
                 one.before = last["seconds"]
                 if progress is not None:
                     progress(Progress(seed, last["slot"], study.slots, last))
-    _drive(runs, progress, checkpoint_seconds)
+    began = time.monotonic()
+    old = seconds_told(directory.path) if directory else None
+    if all(one.finished for one in runs.values()) and old is not None:
+        seconds = old
+    else:
+        _drive(runs, progress, checkpoint_seconds)
+        seconds = max(one.before for one in runs.values()) + time.monotonic() - began
     models = []
     for seed, one in runs.items():
         model = model_of(study, one.experiment, one.final, one.records)
         models.append(model)
         if one.files:
             rollout = rollout_of(one.experiment, model)
-            one.files.finish(model, rollout, summarise(study, {seed: one.records}))
+            alone = summarise(study, {seed: one.records}, {seed: one.untrained})
+            one.files.finish(model, rollout, alone)
     records = {seed: one.records for seed, one in runs.items()}
-    summary = summarise(study, records)
-    if directory and len(seeds) > 1:
+    untrained = {seed: one.untrained for seed, one in runs.items()}
+    summary = summarise(study, records, untrained, seconds)
+    if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
 
@@ -174,8 +204,11 @@ def _run(
 def _seeds(study: Study, seeds: int | Sequence[int] | None) -> tuple[int, ...] | None:
     if seeds is None:
         return None
-    if isinstance(seeds, int):
+    if not isinstance(seeds, Sequence | np.ndarray):
         count = check_count(seeds, "seeds")
+        if count > MOST_SEEDS:
+            raise InputError(f"seeds is {count}: give at most {MOST_SEEDS}")
+        check_seed(study.seed + count - 1)
         return tuple(range(study.seed, study.seed + count))
     chosen = tuple(check_seed(seed) for seed in seeds)
     if not chosen or len(set(chosen)) < len(chosen):
@@ -205,27 +238,54 @@ def _drive(
         except BaseException as error:
             events.put((seed, error))
 
+    with _interruptions_as(events):
+        try:
+            for seed, one in waiting.items():
+                drivers.submit(drive, seed, one)
+            left = len(waiting)
+            while left:
+                seed, event = events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                if event is None:
+                    runs[seed].save()
+                    left -= 1
+                    continue
+                runs[seed].take(event, checkpoint_seconds)
+                if progress is not None and runs[seed].records:
+                    record = runs[seed].records[-1]
+                    progress(Progress(seed, record["slot"], runs[seed].experiment.slots, record))
+        except KeyboardInterrupt:
+            for one in waiting.values():
+                one.save()
+            raise
+        finally:
+            # Jobs first: a driver that waits for one goes on to its end only when they are gone.
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            drivers.shutdown(cancel_futures=True)
+            pool.shutdown()
+
+
+@contextmanager
+def _interruptions_as(events: SimpleQueue) -> Iterator[None]:
+    """Let Ctrl-C and a polite request to end (SIGTERM) arrive as an event, between two others.
+
+    As an exception it could come anywhere, also where a library ignores it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
     try:
-        for seed, one in waiting.items():
-            drivers.submit(drive, seed, one)
-        left = len(waiting)
-        while left:
-            seed, event = events.get()
-            if isinstance(event, BaseException):
-                raise event
-            if event is None:
-                runs[seed].save()
-                left -= 1
-                continue
-            runs[seed].take(event, checkpoint_seconds)
-            if progress is not None:
-                record = runs[seed].records[-1]
-                progress(Progress(seed, record["slot"], runs[seed].experiment.slots, record))
-    except KeyboardInterrupt:
-        for one in waiting.values():
-            one.save()
-        raise
+        for sign in before:
+            signal.signal(sign, lambda *_: events.put((-1, KeyboardInterrupt())))
+        yield
     finally:
-        stop.set()
-        drivers.shutdown(cancel_futures=True)
-        pool.shutdown(cancel_futures=True)
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+
+
+def _storable(value: Any) -> Any:
+    """What is not finite is null, in memory as on disk."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,17 +1,21 @@
-"""A run's directory: the study as it was resolved, whose run it is, and a directory per seed."""
+"""A run's directory: the study as it was resolved, whose run it is, and where each seed lives."""
 
+import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.studies.config import Study
-from fedkoopman.studies.seed_directory import SeedDirectory, write_json, write_whole, writing
+from fedkoopman.studies.config_loader import read_toml
+from fedkoopman.studies.seed_directory import SeedDirectory, write_json
+from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import __version__
 
 try:
@@ -19,10 +23,21 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["RunDirectory", "study_in"]
+__all__ = ["RunDirectory", "seconds_told", "study_in"]
 
 FORMAT = 1
-OURS = ("run.json", "study.toml", "records.jsonl", "summary.json", "model.safetensors")
+LOCK = ".lock"
+OURS = (
+    "study.toml",
+    "records.jsonl",
+    "rollout.json",
+    "summary.json",
+    "untrained.json",
+    "model.safetensors",
+    "report.html",
+    "checkpoint",
+)
+CHOICE = "resume it with its own, or choose another --out"
 
 
 @dataclass(frozen=True)
@@ -33,11 +48,13 @@ class RunDirectory:
         path: the directory.
         study: as it stands in the directory.
         seeds: all seeds of the run.
+        nested: whether each seed has a directory of its own, as it does where seeds were asked for.
     """
 
     path: Path
     study: Study
     seeds: tuple[int, ...]
+    nested: bool
 
     @classmethod
     @contextmanager
@@ -56,70 +73,116 @@ class RunDirectory:
         with writing(path):  # a name may be too long even to look for
             if path.exists() and not path.is_dir():
                 raise InputError(f"{path} is a file: give a directory")
-            old = (path / "run.json").exists()
-        if old and not resume:
-            raise InputError(
-                f"{path} holds a run: go on with it by --resume, or choose another --out"
-            )
-        taken = [] if old else [name for name in OURS if (path / name).exists()]
-        if taken and not resume:
-            raise InputError(f"{path} holds {taken[0]}, which a run would replace: give another")
-        with writing(path):
+            # Whoever was here before left a lock file; without one, such files are a user's own.
+            foreign = [] if (path / LOCK).exists() else [n for n in OURS if (path / n).exists()]
+            if foreign:
+                raise InputError(
+                    f"{path} holds {foreign[0]}, which a run would replace: give another directory"
+                )
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            if old:
+            if not (path / "run.json").exists() or not (resume or _recorded(path)):
+                yield cls._created(path, study, seeds)
+            elif resume:
                 yield cls._taken_up(path, study, seeds)
             else:
-                yield cls._created(path, study, seeds or (study.seed,))
+                raise InputError(
+                    f"{path} holds a run: go on with it by --resume, or choose another --out"
+                )
 
     def of_seed(self, seed: int, architecture: Architecture) -> SeedDirectory:
-        """The directory of one seed: this one, if it is the only seed."""
-        path = self.path if len(self.seeds) == 1 else self.path / f"seed-{seed}"
+        """The directory of one seed."""
+        path = self.path / f"seed-{seed}" if self.nested else self.path
         return SeedDirectory(path, architecture, f"{self.study.digest()}:{seed}")
 
     @classmethod
-    def _created(cls, path: Path, study: Study, seeds: tuple[int, ...]) -> "RunDirectory":
-        for file in _user_files(study):
-            target = path / file
-            with writing(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile((study.folder or Path.cwd()) / file, target)
-        write_whole(path / "study.toml", study.to_toml().encode())
-        for seed in seeds if len(seeds) > 1 else ():
-            with writing(path):
-                (path / f"seed-{seed}").mkdir(exist_ok=True)
-            own = replace(study, seed=seed).to_toml()
-            write_whole(path / f"seed-{seed}" / "study.toml", own.encode())
+    def _created(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
+        nested, chosen = seeds is not None, seeds or (study.seed,)
+        _write_study(path, replace(study, seed=chosen[0]))
+        for seed in chosen if nested else ():
+            _write_study(path / f"seed-{seed}", replace(study, seed=seed))
         about = {
             "format": FORMAT,
-            "version": __version__,
+            "versions": _versions(),
             "digest": study.digest(),
-            "seeds": list(seeds),
+            "folder": str(_folder(study).absolute()),
+            "files": _digests(study),
+            "seeds": list(chosen),
+            "nested": nested,
         }
         write_json(path / "run.json", about)
-        return cls(path, study_in(path), seeds)
+        return cls(path, study, chosen, nested)
 
     @classmethod
     def _taken_up(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
-        about = _about(path)
+        about, mine = _about(path), study_in(path)
+        if about["versions"] != _versions():
+            raise InputError(
+                f"{path} was begun with {about['versions']} and this is {_versions()}, which may "
+                f"round differently: {CHOICE}"
+            )
         if about["digest"] != study.digest():
             raise InputError(
-                f"{path} holds a run of another study ({_difference(study_in(path), study)}): "
-                "resume it with its own, or choose another --out"
+                f"{path} holds a run of another study ({_difference(mine, study)}): {CHOICE}"
             )
-        if seeds is not None and list(seeds) != about["seeds"]:
+        if about["files"] != _digests(study):
             raise InputError(
-                f"{path} holds a run of seeds {about['seeds']} but {list(seeds)} were asked for: "
-                "resume it with its own, or choose another --out"
+                f"{path} holds a run with other contents of {', '.join(about['files'])}: {CHOICE}"
             )
-        return cls(path, study_in(path), tuple(about["seeds"]))
+        asked = list(seeds or ([study.seed] if study.seed != mine.seed else about["seeds"]))
+        if asked != about["seeds"]:
+            raise InputError(
+                f"{path} holds a run of seeds {about['seeds']} but {asked} were asked for: {CHOICE}"
+            )
+        return cls(path, mine, tuple(about["seeds"]), about["nested"])
 
 
 def study_in(path: Path) -> Study:
-    """The study of a run that was started in a directory."""
+    """The study of a run that was started in a directory.
+
+    Python files that it names are taken from where they were, as they may read others beside them;
+    where they are gone or have changed, from the copies beside the run.
+    """
     if not (path / "run.json").exists():
         raise InputError(f"{path} holds no run: check the path, or start one without --resume")
-    return Study.load(path / "study.toml")
+    about = _about(path)
+    table = read_toml(path / "study.toml")
+    study = Study.from_dict(table, Path(about["folder"]))
+    try:
+        as_it_was = _digests(study) == about["files"]
+    except InputError:
+        as_it_was = False
+    if not as_it_was:
+        study = Study.from_dict(table, path.absolute())
+    study.check()
+    return study
+
+
+def seconds_told(path: Path) -> float | None:
+    """How long a finished run said it took."""
+    try:
+        return float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _recorded(path: Path) -> bool:
+    """Whether any slot of the run in a directory was finished; if none was, nothing is lost."""
+    files = [path / "records.jsonl", *path.glob("seed-*/records.jsonl")]
+    return any(file.exists() and file.stat().st_size for file in files)
+
+
+def _write_study(folder: Path, study: Study) -> None:
+    """A study, and beside it the Python files that it names beside itself."""
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    for file in _user_files(study):
+        if not file.is_absolute() and ".." not in file.parts:
+            with writing(folder / file):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                content = (_folder(study) / file).read_bytes()
+            write_whole(folder / file, content)
+    write_whole(folder / "study.toml", study.to_toml().encode())
 
 
 def _about(path: Path) -> dict[str, Any]:
@@ -127,14 +190,28 @@ def _about(path: Path) -> dict[str, Any]:
         about = json.loads((path / "run.json").read_text(encoding="utf-8"))
         if about["format"] != FORMAT:
             raise InputError(
-                f"{path} was written in format {about['format']} by fedkoopman "
-                f"{about['version']}, this is format {FORMAT}: use that version"
+                f"{path} was written in format {about['format']}, this is format {FORMAT}: use the "
+                "version of fedkoopman that began it"
             )
-        return {"digest": str(about["digest"]), "seeds": [int(s) for s in about["seeds"]]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return {
+            "versions": str(about["versions"]),
+            "digest": str(about["digest"]),
+            "folder": str(about["folder"]),
+            "files": dict(about["files"]),
+            "seeds": [check_seed(seed) for seed in about["seeds"]],
+            "nested": bool(about["nested"]),
+        }
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, InputError) and "format" in str(error):
+            raise
         raise InputError(
             f"{path / 'run.json'} is damaged: start again with another --out"
         ) from error
+
+
+def _versions() -> str:
+    """What the bits of a model depend on."""
+    return f"fedkoopman {__version__}, jaxlib {version('jaxlib')}"
 
 
 def _difference(old: Study, new: Study) -> str:
@@ -151,22 +228,40 @@ def _difference(old: Study, new: Study) -> str:
     for name, value in after.items():
         if name != "seed" and before.get(name) != value:
             return f"{name} is {value!r} here and {before.get(name)!r} there"
-    return "its files differ"
+    return "written by hand since"
+
+
+def _folder(study: Study) -> Path:
+    return study.folder or Path.cwd()
 
 
 def _user_files(study: Study) -> list[Path]:
-    """Python files that a study names beside itself; copied, so that the run is whole."""
+    """Python files that a study names."""
     sensors = study.clients.sensor
     tables = sensors if isinstance(sensors, tuple) else (sensors,)
     names = [study.system.name, study.policy.name, *(t.get("function", "") for t in tables)]
-    files = {Path(name.rpartition(":")[0]) for name in names if ".py:" in name}
-    return sorted(f for f in files if not f.is_absolute() and ".." not in f.parts)
+    return sorted({Path(name.rpartition(":")[0]) for name in names if ".py:" in name})
+
+
+def _digests(study: Study) -> dict[str, str]:
+    """The contents of those files, in short: they decide the result as the study does."""
+    found = {}
+    for file in _user_files(study):
+        try:
+            found[file.as_posix()] = hashlib.sha256(
+                (_folder(study) / file).read_bytes()
+            ).hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    return found
 
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other processes out of a directory."""
-    with writing(path), (path / ".lock").open("w") as file:
+    with writing(path):
+        file = (path / LOCK).open("w")
+    with file:
         if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

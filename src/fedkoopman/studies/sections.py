@@ -80,7 +80,7 @@ class ClientsSection(Section):
 
     section: ClassVar[str] = "clients"
 
-    count: int = key(5, Whole(1), "Number of clients", "N")
+    count: int = key(5, Whole(1, 10**6), "Number of clients", "N")
     probability: float | tuple[float, ...] = key(
         0.7,
         OneOrEach(Real(0.0, 1.0)),

@@ -2,15 +2,14 @@
 
 A record is acknowledged when its line is in `records.jsonl`. A checkpoint is written after the
 records it follows are safely on disk, whole or not at all; what came after it is computed again on
-resumption, with the same result.
+resumption, with the same result. It carries a digest of itself and of those records, so that a file
+that was changed since is noticed.
 """
 
+import hashlib
 import json
-import math
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,154 +18,131 @@ import numpy as np
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
+from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import State
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.network import Architecture, Weights
 
-__all__ = ["SeedDirectory", "write_json", "write_whole"]
+__all__ = ["SeedDirectory", "write_json"]
 
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is either the old one or the new one."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with writing(path):
-            with partial.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
+REMEDY = "what was recorded before is intact, make room or give permission and go on with --resume"
+AGAIN = "start again with another --out"
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON, whole or not at all."""
-    write_whole(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    write_whole(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode(), REMEDY)
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Tell a failed write in one line."""
-    try:
-        yield
-    except OSError as error:
-        raise InputError(
-            f"cannot write {path}: {error.strerror or error}; what was recorded before is intact, "
-            "make room or give permission and go on with --resume"
-        ) from error
-
-
-@dataclass(frozen=True, eq=False)
 class SeedDirectory:
-    """The files of one seed.
+    """The files of one seed."""
 
-    Attributes:
-        path: the directory.
+    def __init__(self, path: Path, architecture: Architecture, mark: str) -> None:
+        """Arguments:
+        path: the directory; made if missing.
         architecture: of the network, whose weights a checkpoint holds.
         mark: names the study and seed; a checkpoint of another is refused.
-    """
+        """
+        self.path = path
+        self._architecture = architecture
+        self._mark = mark
+        self._records = path / "records.jsonl"
+        self._checkpoint = path / "checkpoint" / "state.safetensors"
+        self._untrained: dict[str, Any] = {}
+        self._written, self._digest = 0, hashlib.sha256()
+        """Bytes of records, and the digest of them."""
+        with writing(path, REMEDY):
+            self._checkpoint.parent.mkdir(parents=True, exist_ok=True)
 
-    path: Path
-    architecture: Architecture
-    mark: str
-
-    @property
-    def records_file(self) -> Path:
-        """One JSON object per line and slot."""
-        return self.path / "records.jsonl"
-
-    @property
-    def checkpoint_file(self) -> Path:
-        """Weights and buffers after a slot."""
-        return self.path / "checkpoint" / "state.safetensors"
-
-    def create(self) -> None:
-        """Make the directory, empty of records."""
-        with writing(self.path):
-            self.checkpoint_file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(self.records_file, b"")
+    def begin(self, untrained: dict[str, Any]) -> None:
+        """Keep the scores of the first model."""
+        self._untrained = untrained
+        write_json(self.path / "untrained.json", untrained)
 
     def append(self, record: dict[str, Any]) -> None:
         """Add a record."""
-        line = json.dumps({key: _storable(value) for key, value in record.items()}) + "\n"
-        with writing(self.records_file), self.records_file.open("ab") as file:
-            file.write(line.encode())
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        with writing(self._records, REMEDY), self._records.open("ab") as file:
+            file.write(line)
+        self._written += len(line)
+        self._digest.update(line)
 
     def save(self, state: State) -> None:
         """Write a checkpoint of a state whose record has been appended."""
-        with writing(self.records_file), self.records_file.open("ab") as file:
+        with writing(self._records, REMEDY), self._records.open("ab") as file:
             os.fsync(file.fileno())
-        tensors = {name: np.asarray(leaf) for name, leaf in self._named(state.weights)}
-        about = {"slot": state.slot, "buffers": state.buffers, "mark": self.mark}
-        content = save_tensors(tensors, metadata={"state": json.dumps(about)})
-        write_whole(self.checkpoint_file, content)
+        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in _named(state.weights)}
+        about = {
+            "slot": state.slot,
+            "buffers": state.buffers,
+            "mark": self._mark,
+            "untrained": self._untrained,
+            "records": [self._written, self._digest.hexdigest()],
+        }
+        text = json.dumps(about)
+        content = save_tensors(tensors, {"state": text, "digest": _digest(text, tensors)})
+        write_whole(self._checkpoint, content, REMEDY)
 
     def finish(self, model: DeepKoopman, rollout: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what a finished seed leaves; the summary last, as the sign that all is there."""
-        write_whole(self.path / "model.safetensors", to_bytes(model))
+        write_whole(self.path / "model.safetensors", to_bytes(model), REMEDY)
         write_json(self.path / "rollout.json", rollout)
         write_json(self.path / "summary.json", summary)
 
-    def restore(self) -> tuple[State | None, list[dict[str, Any]]]:
-        """The last checkpoint and the records up to it; what was recorded later is cut off."""
-        state = self._read_checkpoint()
-        wanted = -1 if state is None else state.slot
-        kept, size = [], 0
-        content = self.records_file.read_bytes() if self.records_file.exists() else b""
-        for line in content.splitlines(keepends=True):
-            try:
-                record = json.loads(line)
-            except ValueError:  # the line that was being written when the process died
-                break
-            if not line.endswith(b"\n") or record["slot"] > wanted:
-                break
-            kept.append(record)
-            size += len(line)
-        if [record["slot"] for record in kept] != list(range(wanted + 1)):
-            raise InputError(
-                f"{self.records_file} holds {len(kept)} records but the checkpoint follows slot "
-                f"{wanted}: the file was changed; start again with another --out"
-            )
-        with writing(self.records_file):
-            os.truncate(self.records_file, size) if content else self.create()
-        return state, kept
+    def restore(self) -> tuple[State | None, dict[str, Any], list[dict[str, Any]]]:
+        """The last checkpoint, the untrained model's scores, and the records up to the checkpoint;
+        what was recorded later is cut off."""
+        state, written, digest = self._read_checkpoint()
+        content = self._records.read_bytes() if self._records.exists() else b""
+        self._digest = hashlib.sha256(content[:written])
+        self._written = written
+        if self._digest.hexdigest() != digest:
+            raise InputError(f"{self._records} was changed since it was written: {AGAIN}")
+        with writing(self._records, REMEDY), self._records.open("ab") as file:
+            file.truncate(written)
+        records = [json.loads(line) for line in content[:written].splitlines()]
+        return state, self._untrained, records
 
-    def _read_checkpoint(self) -> State | None:
-        path = self.checkpoint_file
-        if not path.exists():
-            return None
+    def _read_checkpoint(self) -> tuple[State | None, int, str]:
+        if not self._checkpoint.exists():
+            return None, 0, hashlib.sha256().hexdigest()
         try:
-            content = path.read_bytes()
+            content = self._checkpoint.read_bytes()
             length = int.from_bytes(content[:8], "little")
-            about = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["state"])
+            header = json.loads(content[8 : 8 + length])["__metadata__"]
             tensors = load_tensors(content)
-            if about["mark"] != self.mark:
-                raise InputError(
-                    f"{path} is of another study or seed: give the study it was started with, or "
-                    "another --out"
-                )
-            weights = self.architecture.template
-            names = [name for name, _ in self._named(weights)]
-            leaves = [tensors[name] for name in names]
-            weights = jax.tree.unflatten(jax.tree.structure(weights), leaves)
-        except InputError:
-            raise
-        except Exception as error:
+            if header["digest"] != _digest(header["state"], tensors):
+                raise ValueError("its digest does not fit")
+            about = json.loads(header["state"])
+            same = about["mark"] == self._mark
+        except Exception as error:  # whatever random bytes may cause in any reader
             raise InputError(
-                f"{path} is damaged ({type(error).__name__}): start again with another --out"
+                f"{self._checkpoint} is damaged ({' '.join(str(error).split())}): {AGAIN}"
             ) from error
-        return State(about["slot"], weights, tuple(tuple(b) for b in about["buffers"]))
+        if not same:
+            raise InputError(
+                f"{self._checkpoint} is of another study or seed: resume it with its own, or "
+                "choose another --out"
+            )
+        template = self._architecture.template
+        leaves = [tensors[name] for name, _ in _named(template)]
+        weights = jax.tree.unflatten(jax.tree.structure(template), leaves)
+        self._untrained = about["untrained"]
+        buffers = tuple(tuple(waiting) for waiting in about["buffers"])
+        return State(about["slot"], weights, buffers), *about["records"]
 
-    @staticmethod
-    def _named(weights: Any) -> Iterator[tuple[str, Any]]:
-        """Leaves by name, in the order of the tree."""
-        yield from ((f"encoder.{i}", layer.matrix) for i, layer in enumerate(weights.encoder))
-        yield "operator", weights.operator
-        yield from ((f"decoder.{i}", layer.matrix) for i, layer in enumerate(weights.decoder))
+
+def _named(weights: Weights) -> Iterator[tuple[str, Any]]:
+    """Leaves by name, in the order of the tree."""
+    yield from ((f"encoder.{i}", layer.matrix) for i, layer in enumerate(weights.encoder))
+    yield "operator", weights.operator
+    yield from ((f"decoder.{i}", layer.matrix) for i, layer in enumerate(weights.decoder))
 
 
-def _storable(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:
+    found = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        found.update(name.encode() + tensors[name].tobytes())
+    return found.hexdigest()

@@ -41,7 +41,7 @@ def names() -> tuple[str, ...]:
     return tuple(_SYSTEMS)
 
 
-def by_name(name: str, **parameters: Any) -> System:
+def by_name(name: str, /, **parameters: Any) -> System:
     """A system by the name it has on the command line and in study files.
 
     Arguments:

@@ -56,7 +56,7 @@ BAD = {
     "p-nan": Bad("[clients]\nprobability = nan", ("clients.probability is nan", PROBABILITY)),
     "p-text": Bad('[clients]\nprobability = "high"', ("clients.probability is 'high'",)),
     "no-p": Bad("[clients]\nprobability = []", ("clients.probability is []", PROBABILITY)),
-    "no-clients": Bad("[clients]\ncount = 0", ("clients.count is 0", ">= 1")),
+    "no-clients": Bad("[clients]\ncount = 0", ("clients.count is 0", "from 1 to 1000000")),
     "restart": Bad("[segments]\nrestart = 0", ("segments.restart is 0", ">= 1")),
     "epochs": Bad("[training]\nepochs = 0", ("training.epochs is 0", ">= 1")),
     "batch": Bad("[training]\nbatch = -64", ("training.batch is -64", ">= 1")),
