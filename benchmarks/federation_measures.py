@@ -90,7 +90,6 @@ def flops_per_sample(state: int, width: int, components: int) -> int:
 
 def measure_training(task: dict) -> dict:
     """One client's update: five segments of 300 states, ten epochs."""
-    import jax
 
     import fedkoopman as fk
     from fedkoopman.koopman.network import Architecture, initialise
@@ -115,7 +114,7 @@ def measure_training(task: dict) -> dict:
         loss_weights=(1 / 3, 1 / 3, 1 / 3),
         precision="float32",
     )
-    weights = initialise(architecture, key=jax.random.key(0))
+    weights = initialise(architecture, seed=0)
     paths = list(fk.simulate(fk.systems.Lorenz63(), steps, seed=0, batch=segments)[:, 1:])
     cold, _ = timed(client_update, architecture, training, weights, paths, seed=0)
     best = min(

@@ -1,5 +1,14 @@
-"""All tests run in float64, with strict shapes."""
+"""All tests run in float64, with strict shapes; what one process compiled, the next need not."""
 
-import jax
+import os
+from pathlib import Path
+
+# One cache per worker: JAX does not guard the files against two who write at once.
+_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+_CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"jax-{_WORKER}"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+
+import jax  # noqa: E402 - reads these when it is loaded
 
 jax.config.update("jax_enable_x64", True)

@@ -28,6 +28,7 @@ from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.schemes import SCHEMES
 from fedkoopman.federation.simulation import first_state, simulate_federation
 from fedkoopman.federation.slot import State, decide, tasks
+from fedkoopman.federation.workers import Workers
 
 EVERYONE = clients(5)
 ADDRESSES = [(slot, n) for slot in range(1, 5) for n in range(5)]
@@ -155,7 +156,7 @@ def test_a_seed_alone_is_the_same_among_others(precision):
         experiment(seed=seed, clients=EVERYONE, slots=6, training=training) for seed in range(4)
     ]
     alone = [run(e, threads=1) for e in runs]
-    with ThreadPoolExecutor(3) as pool, ThreadPoolExecutor(4) as drivers:
+    with Workers(3) as pool, ThreadPoolExecutor(4) as drivers:
         together = list(drivers.map(lambda e: list(simulate_federation(e, pool)), runs))
     for found, expected in zip(together, alone, strict=True):
         assert_same_run(found, expected)

@@ -1,7 +1,5 @@
 """Small federations for the tests, and the way between our weights and the twin's models."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import jax
 import numpy as np
 
@@ -12,6 +10,7 @@ from fedkoopman.federation.schemes import SCHEMES
 from fedkoopman.federation.simulation import simulate_federation
 from fedkoopman.federation.sites import Address, Sites
 from fedkoopman.federation.slot import State, decide, tasks
+from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.network import Architecture, Layer, Weights, initialise
 from fedkoopman.koopman.training import Training
 
@@ -36,7 +35,7 @@ def client(identity, **changes):
 
 def first_weights(seed=0):
     """Untrained weights of the tests' architecture."""
-    return initialise(ARCHITECTURE, key=jax.random.key(seed), dtype=np.float64)
+    return initialise(ARCHITECTURE, seed=seed, dtype=np.float64)
 
 
 def clients(count, **changes):
@@ -63,14 +62,14 @@ def experiment(**changes):
 
 def run(experiment, start=None, threads=2):
     """All slots, as a list of outcomes."""
-    with ThreadPoolExecutor(threads) as pool:
+    with Workers(threads) as pool:
         return list(simulate_federation(experiment, pool, start))
 
 
 def segments(experiment, addresses, perfect=False):
     """The segments that clients hold, by (slot, client)."""
     wanted = [Address(*address) for address in addresses]
-    with ThreadPoolExecutor(1) as pool:
+    with Workers(1) as pool:
         return Sites(experiment, perfect).segments(wanted, pool)
 
 

@@ -34,7 +34,7 @@ def lorenz(runs=3, steps=STEPS):
 
 def network(architecture, seed=2, dtype=np.float64):
     """Untrained, but with an operator near the identity, so that all powers matter."""
-    weights = initialise(architecture, key=jax.random.key(seed), dtype=np.float64)
+    weights = initialise(architecture, seed=seed, dtype=np.float64)
     weights = weights._replace(operator=np.eye(len(weights.operator)) + 10 * weights.operator)
     return jax.tree.map(lambda leaf: leaf.astype(dtype), weights)
 

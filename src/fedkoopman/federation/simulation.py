@@ -1,31 +1,34 @@
 """The engine: a whole federation in one process, on all cores, for one seed or many.
 
 Leaf jobs (solving, filtering, training one client, scoring one model) are compiled functions that
-run on one core each and release Python's lock; a pool of threads, one per core, takes them from all
-clients and seeds as they become ready. Segments are prepared some slots ahead, in batches; a model
-is scored while the next slots train.
+run on one core each and release Python's lock; a thread per core takes them from all clients and
+seeds as they become ready, training first. Segments are prepared some slots ahead, in batches; a
+model is scored while the next slots train.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.evaluation import Metrics, evaluate
 from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.schemes import Scheme, scheme_of
 from fedkoopman.federation.sites import Address, Sites, held_out
 from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
 from fedkoopman.federation.streams import subseed
+from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.koopman.training import client_update
+from fedkoopman.koopman.training import client_update, train
 
 __all__ = ["Outcome", "first_state", "simulate_federation"]
 
@@ -44,27 +47,33 @@ class Outcome:
 def first_state(experiment: Experiment) -> State:
     """The untrained model and empty buffers."""
     experiment, _ = scheme_of(experiment)
-    with jax.enable_x64(True):  # without, a key takes only half of the seed
-        key = jax.random.key(subseed(experiment.seed, "weights"), impl="threefry2x32")
-    dtype = np.dtype(experiment.training.precision)
-    weights = initialise(experiment.architecture, key=key, dtype=dtype)
+    seed, dtype = subseed(experiment.seed, "weights"), np.dtype(experiment.training.precision)
+    weights = initialise(experiment.architecture, seed=seed, dtype=dtype)
     return State(0, weights, ((),) * len(experiment.clients))
 
 
 def simulate_federation(
-    experiment: Experiment, pool: Executor, start: State | None = None
+    experiment: Experiment, workers: Workers, start: State | None = None
 ) -> Iterator[Outcome]:
     """Run an experiment and yield every slot as it is finished and scored.
 
     Arguments:
-        pool: where leaf jobs run.
+        workers: who do leaf jobs.
         start: where to go on; None starts with the untrained model, and yields it as slot 0.
     """
     experiment, scheme = scheme_of(experiment)
-    test = held_out(experiment)
     began = time.perf_counter()
     state = start or first_state(experiment)
-    score: Future[Metrics] = pool.submit(evaluate, experiment.architecture, state.weights, test)
+    # Compiling takes longer than running: what can be compiled side by side is begun now.
+    workers.submit(Urgency.TRAIN, partial(_compile, experiment, state.weights))
+    test = held_out(experiment)
+
+    def scored(weights: Weights) -> Future[Metrics]:
+        return workers.submit(
+            Urgency.SCORE, lambda: evaluate(experiment.architecture, weights, test)
+        )
+
+    score = scored(state.weights)
     waiting: deque[tuple[State, dict[str, Any], Future[Metrics]]] = deque()
     if start is None:
         nothing = {"arrived": [], "buffered": [0] * len(experiment.clients), "active": []}
@@ -76,12 +85,12 @@ def simulate_federation(
         return Outcome(state, {**record, **_scores(experiment, score.result()), "seconds": seconds})
 
     with ThreadPoolExecutor(1) as ahead:
-        for slot, arrived, usable in _prepared(experiment, scheme, state, pool, ahead):
+        for slot, arrived, usable in _prepared(experiment, scheme, state, workers, ahead):
             state, record, trained = _run_slot(
-                experiment, scheme, state, slot, arrived, usable, pool
+                experiment, scheme, state, slot, arrived, usable, workers
             )
             if trained:
-                score = pool.submit(evaluate, experiment.architecture, state.weights, test)
+                score = scored(state.weights)
             waiting.append((state, record, score))
             while waiting and (len(waiting) > AHEAD or waiting[0][2].done()):
                 yield finish()
@@ -96,14 +105,14 @@ def _run_slot(
     slot: int,
     arrived: list[int],
     segments: dict[Address, NDArray],
-    pool: Executor,
+    workers: Workers,
 ) -> tuple[State, dict[str, Any], bool]:
     usable = [n for n in arrived if (slot, n) in segments]
     dropped = [n for n in arrived if (slot, n) not in segments]
     decision = decide(experiment, state, usable)
     jobs = tasks(experiment, scheme, decision)
 
-    def train(job: Task) -> Weights:
+    def update(job: Task) -> Weights:
         return client_update(
             experiment.architecture,
             experiment.training,
@@ -113,7 +122,7 @@ def _run_slot(
             learning_rate=job.learning_rate,
         )
 
-    models = list(pool.map(train, jobs))
+    models = workers.map(Urgency.TRAIN, update, jobs)
     after, refused = conclude(state, decision, jobs, models)
     spent = [address for job in jobs for address in job.segments]
     for address in spent:
@@ -132,7 +141,7 @@ def _run_slot(
 
 
 def _prepared(
-    experiment: Experiment, scheme: Scheme, state: State, pool: Executor, ahead: Executor
+    experiment: Experiment, scheme: Scheme, state: State, workers: Workers, ahead: Executor
 ) -> Iterator[tuple[int, list[int], dict[Address, NDArray]]]:
     """Every slot to come with its arrivals and all segments that are held, the next batch of slots
     being prepared meanwhile."""
@@ -145,7 +154,7 @@ def _prepared(
 
     def prepare(batch: list[tuple[int, list[int]]], also: list[Address]) -> dict[Address, NDArray]:
         wanted = also + [Address(slot, n) for slot, arrived in batch for n in arrived]
-        found = sites.segments(wanted, pool)
+        found = sites.segments(wanted, workers)
         return {a: x.astype(dtype) for a, x in found.items() if x is not None}
 
     # After a resumption, what the clients hold is made again rather than read from disk.
@@ -161,6 +170,16 @@ def _prepared(
         for slot, arrived in batch:
             yield slot, arrived, segments
         batch = following
+
+
+def _compile(experiment: Experiment, weights: Weights) -> None:
+    """Have training compiled, for the amount of data that the threshold policy will give it."""
+    policy = experiment.policy
+    least = np.min(policy.segments) if isinstance(policy, Threshold) else 1
+    segments = max(1, math.ceil(least))
+    nothing = np.zeros((segments * experiment.steps, experiment.architecture.state_dim))
+    order = np.zeros((experiment.training.epochs, 1), np.int32)
+    train(experiment.architecture, experiment.training, weights, nothing, order)
 
 
 def _batches(

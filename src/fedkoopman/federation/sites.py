@@ -5,7 +5,6 @@ bit, whoever asks for it, when, and together with what.
 """
 
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ from fedkoopman.estimation.estimate import estimate_quietly, widest
 from fedkoopman.evaluation import TestSet
 from fedkoopman.federation.experiment import Client, Experiment
 from fedkoopman.federation.streams import generator, subseed
+from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import simulate
 
@@ -51,10 +51,10 @@ class Sites:
         self._truth = lru_cache(alive if experiment.restart > 1 else 0)(self._simulate)
 
     def segments(
-        self, wanted: Sequence[Address], pool: Executor
+        self, wanted: Sequence[Address], workers: Workers
     ) -> dict[Address, NDArray[np.float64] | None]:
         """States (ζ, d) of each wanted segment; None where the estimate diverged."""
-        truths = self._truths(wanted, pool)
+        truths = self._truths(wanted, workers)
         if self._perfect:
             return {address: truths[self._source(address)] for address in wanted}
         calls = [
@@ -62,7 +62,7 @@ class Sites:
             for members in self._groups(wanted)
             for padded in [members + members[-1:] * (self.lanes - len(members))]
         ]
-        results = pool.map(lambda call: self._estimate(call[1], truths), calls)
+        results = workers.map(Urgency.PREPARE, lambda call: self._estimate(call[1], truths), calls)
         found: dict[Address, NDArray[np.float64] | None] = {}
         for (members, _), (means, ok) in zip(calls, results, strict=True):
             for address, mean, good in zip(members, means, ok, strict=False):
@@ -81,16 +81,17 @@ class Sites:
         return address.slot, _COMMON if e.common else e.clients[address.client].identity
 
     def _truths(
-        self, wanted: Iterable[Address], pool: Executor
+        self, wanted: Iterable[Address], workers: Workers
     ) -> dict[tuple[int, int], NDArray[np.float64]]:
         """True states x_1 … x_ζ of every slot and trajectory that is asked for."""
         e = self._experiment
         sources = sorted({self._source(address) for address in wanted})
         blocks = sorted({((slot - 1) // e.restart, who) for slot, who in sources})
-        # A task per block would cost more in hand-over than the solver takes.
-        size = max(1, -(-len(blocks) // 8))
-        parts = [blocks[i : i + size] for i in range(0, len(blocks), size)]
-        solved = pool.map(lambda part: [self._truth(*block) for block in part], parts)
+        # A few at a time: a job for each would cost more in hand-over, a long one keep others off.
+        parts = [blocks[i : i + 4] for i in range(0, len(blocks), 4)]
+        solved = workers.map(
+            Urgency.PREPARE, lambda part: [self._truth(*block) for block in part], parts
+        )
         paths = dict(zip(blocks, (path for part in solved for path in part), strict=True))
         found = {}
         for slot, who in sources:

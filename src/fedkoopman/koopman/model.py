@@ -149,9 +149,8 @@ class DeepKoopman(Fitted):
         given = as_trajectories(X)
         architecture = self._architecture(given.parts[0].shape[1])
         training = self._training()
-        with jax.enable_x64(True):  # the key of a large seed must not hang on the caller's settings
-            key = jax.random.key(self._seed(0), impl="threefry2x32")
-        weights = initialise(architecture, key=key, dtype=np.dtype(training.precision))
+        dtype = np.dtype(training.precision)
+        weights = initialise(architecture, seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
         start = Learned(architecture, weights, self.dt, reference, given.names)
         return self._train(start, training, given)

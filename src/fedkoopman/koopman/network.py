@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from fedkoopman.errors import unknown_name
 from fedkoopman.systems.checks import check_count
@@ -128,27 +128,22 @@ class Weights(NamedTuple):
     decoder: tuple[Layer, ...]
 
 
-def initialise(
-    architecture: Architecture, *, key: PRNGKeyArray, dtype: Any = np.float32
-) -> Weights:
-    """He initialisation: weights N(0, 2/fan-in), biases 0, K ~ N(0, 10⁻⁴), as NumPy arrays."""
-    template = architecture.template
-    operator_key, *keys = jax.random.split(key, 1 + len(template.encoder) + len(template.decoder))
+def initialise(architecture: Architecture, *, seed: int, dtype: Any = np.float32) -> Weights:
+    """He initialisation: weights N(0, 2/fan-in), biases 0, K ~ N(0, 10⁻⁴), as NumPy arrays.
 
-    def normal(key: PRNGKeyArray, shape: tuple[int, ...], std: float) -> np.ndarray:
-        # Drawn in float64, so that both precisions start from the same numbers.
-        with jax.enable_x64(True):
-            return np.asarray(std * jax.random.normal(key, shape, np.float64)).astype(dtype)
+    Drawn in float64, so that both precisions start from the same numbers.
+    """
+    random, template = np.random.default_rng(seed), architecture.template
 
-    def layer(like: Layer, key: PRNGKeyArray) -> Layer:
-        weight = normal(key, like.weight.shape, math.sqrt(2 / like.weight.shape[1]))
-        return Layer(np.concatenate([weight, np.zeros((len(weight), 1), dtype)], axis=1))
+    def layer(like: Layer) -> Layer:
+        std = math.sqrt(2 / like.weight.shape[1])
+        weight = random.normal(0, std, like.weight.shape)
+        return Layer(np.concatenate([weight, np.zeros((len(weight), 1))], axis=1).astype(dtype))
 
-    count = len(template.encoder)
     return Weights(
-        tuple(map(layer, template.encoder, keys[:count])),
-        normal(operator_key, template.operator.shape, OPERATOR_STD),
-        tuple(map(layer, template.decoder, keys[count:])),
+        tuple(map(layer, template.encoder)),
+        random.normal(0, OPERATOR_STD, template.operator.shape).astype(dtype),
+        tuple(map(layer, template.decoder)),
     )
 
 

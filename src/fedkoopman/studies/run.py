@@ -19,6 +19,7 @@ from fedkoopman.estimation.batches import cores
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
+from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.network import Weights
 from fedkoopman.studies.config import Study
@@ -225,12 +226,12 @@ def _drive(
         return
     events: SimpleQueue[tuple[int, Outcome | BaseException | None]] = SimpleQueue()
     stop = threading.Event()
-    pool = ThreadPoolExecutor(cores(), "leaf")
+    workers = Workers(cores())
     drivers = ThreadPoolExecutor(min(len(waiting), TOGETHER), "seed")
 
     def drive(seed: int, one: _Seed) -> None:
         try:
-            for outcome in simulate_federation(one.experiment, pool, one.state):
+            for outcome in simulate_federation(one.experiment, workers, one.state):
                 events.put((seed, outcome))
                 if stop.is_set():
                     return
@@ -262,9 +263,8 @@ def _drive(
         finally:
             # Jobs first: a driver that waits for one goes on to its end only when they are gone.
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+            workers.close()
             drivers.shutdown(cancel_futures=True)
-            pool.shutdown()
 
 
 @contextmanager

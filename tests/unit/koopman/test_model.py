@@ -84,7 +84,7 @@ def test_fit_is_the_twins_client_update(n_delays, depth):
         int(np.random.SeedSequence([7, purpose]).generate_state(1, np.uint64)[0] >> 1)
         for purpose in (0, 1)
     )
-    weights = initialise(model.architecture_, key=jax.random.key(first), dtype=np.float64)
+    weights = initialise(model.architecture_, seed=first, dtype=np.float64)
     start = DeepKoopman.from_weights(model.architecture_, weights, dt=1.0)
     starts = twin.window_starts([9, 7], n_delays + 1, depth)
     expected = twin.client_update(

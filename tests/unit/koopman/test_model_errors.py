@@ -1,6 +1,5 @@
 """Every mistake is one line with its cause, its value and what to do."""
 
-import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -158,7 +157,7 @@ def test_partial_fit_refuses_another_shape_of_network():
 
 
 ARCHITECTURE = Architecture(2, 3, width=4)
-WEIGHTS = initialise(ARCHITECTURE, key=jax.random.key(0))
+WEIGHTS = initialise(ARCHITECTURE, seed=0)
 
 
 def replaced(**parts):

@@ -21,7 +21,7 @@ from fedkoopman.koopman.network import (
 
 
 def weights_of(architecture, seed=0, dtype=np.float64):
-    return initialise(architecture, key=jax.random.key(seed), dtype=dtype)
+    return initialise(architecture, seed=seed, dtype=dtype)
 
 
 def assert_normal(sample, std):

@@ -26,7 +26,7 @@ def states(lengths=LENGTHS, dim=3, seed=0):
 
 def first_weights(architecture=ARCHITECTURE, dtype=np.float64, seed=1):
     """Untrained weights with biases that are not 0, so that these are tested too."""
-    weights = initialise(architecture, key=jax.random.key(seed), dtype=np.float64)
+    weights = initialise(architecture, seed=seed, dtype=np.float64)
     random = np.random.default_rng(seed)
     return jax.tree.map(
         lambda leaf: (leaf + 0.1 * random.normal(size=leaf.shape)).astype(dtype), weights

@@ -201,9 +201,8 @@ def test_numpys_numbers_will_do(tiny: fk.Study) -> None:
 
 def test_per_client_noise_and_beliefs_do_not_cost_a_filter_each(tiny: fk.Study) -> None:
     """Clients of one kind share calls of the filter, whatever their numbers are."""
-    from concurrent.futures import ThreadPoolExecutor
-
     from fedkoopman.federation.sites import Address, Sites
+    from fedkoopman.federation.workers import Workers
     from fedkoopman.studies.experiment import experiment_of
 
     study = tiny.with_values(
@@ -212,7 +211,7 @@ def test_per_client_noise_and_beliefs_do_not_cost_a_filter_each(tiny: fk.Study) 
     sites = Sites(experiment_of(study, 0), perfect=False)
     wanted = [Address(1, 0), Address(1, 1)]
     assert len(sites._groups(wanted)) == 1
-    with ThreadPoolExecutor(1) as pool:
+    with Workers(1) as pool:
         together = sites.segments(wanted, pool)
         for address in wanted:
             [alone] = sites.segments([address], pool).values()
