@@ -85,7 +85,8 @@ class Tally:
         several = len(self.latest) > 1
         words = [f"{'mean ' if several else ''}loss {self._mean('loss')}", f"E {self._mean('E')}"]
         if several:
-            words.append(f"{len(self.latest)} seeds")
+            active = sum(len(record["active"]) for record in self.latest.values())
+            words.append(f"{active} active in {len(self.latest)} seeds")
         else:
             [record] = self.latest.values()
             words.append(f"active {_clients(record['active'])}")

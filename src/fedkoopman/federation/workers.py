@@ -84,6 +84,8 @@ class Workers:
             _, _, future, job = self._jobs.get()
             if future is None or job is None:
                 return
+            if self._closed:
+                future.cancel()
             if not future.set_running_or_notify_cancel():
                 continue
             try:

@@ -24,11 +24,16 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
     "leaky_relu": jax.nn.leaky_relu,
     "elu": jax.nn.elu,
+    "selu": jax.nn.selu,
+    "celu": jax.nn.celu,
     "gelu": jax.nn.gelu,
     "silu": jax.nn.silu,
+    "mish": jax.nn.mish,
     "tanh": jnp.tanh,
     "sigmoid": jax.nn.sigmoid,
     "softplus": jax.nn.softplus,
+    "softsign": jax.nn.soft_sign,
+    "sin": jnp.sin,
     "identity": lambda x: x,
 }
 """The nonlinearities between hidden layers, by name."""

@@ -25,11 +25,16 @@ ACTIVATIONS = (
     "relu",
     "leaky_relu",
     "elu",
+    "selu",
+    "celu",
     "gelu",
     "silu",
+    "mish",
     "tanh",
     "sigmoid",
     "softplus",
+    "softsign",
+    "sin",
     "identity",
 )
 """Names of other packages' tables, repeated so that a study is read without JAX; tests compare."""

@@ -24,8 +24,9 @@ def test_one_seed_tells_who_trained() -> None:
 def test_several_seeds_tell_the_mean_of_what_is_finite() -> None:
     tally = Tally(60)
     for seed, loss in enumerate((1.0, 3.0, None)):
-        tally.add(event(5, seed, loss=loss))
-    assert (tally.count, tally.news) == ("slot 15 of 60", "mean loss 2  E 2  3 seeds")
+        tally.add(event(5, seed, loss=loss, active=[seed, 4]))
+    assert tally.count == "slot 15 of 60"
+    assert tally.news == "mean loss 2  E 2  6 active in 3 seeds"
 
 
 def test_the_time_left_is_by_the_slots_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,19 +92,30 @@ FORMULAE = {
     "relu": lambda x: np.where(x > 0, x, 0),
     "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
     "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "selu": lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x)),
+    "celu": lambda x: np.where(x > 0, x, np.expm1(x)),
     "gelu": lambda x: (
         x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
     ),  # the usual approximation of x Φ(x)
     "silu": lambda x: x * scipy.special.expit(x),
+    "mish": lambda x: x * np.tanh(np.log1p(np.exp(x))),
     "tanh": np.tanh,
     "sigmoid": scipy.special.expit,
     "softplus": lambda x: np.log1p(np.exp(x)),
+    "softsign": lambda x: x / (1 + np.abs(x)),
+    "sin": np.sin,
     "identity": lambda x: x,
 }
 
 
 def test_every_activation_has_a_formula_here():
     assert FORMULAE.keys() == ACTIVATIONS.keys()
+
+
+def test_a_study_may_name_every_activation():
+    from fedkoopman.studies.config import ACTIVATIONS as named
+
+    assert named == tuple(ACTIVATIONS)
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
