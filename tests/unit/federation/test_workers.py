@@ -12,7 +12,7 @@ from fedkoopman.federation.workers import Urgency, Workers
 def test_the_most_urgent_job_goes_first_and_equals_go_in_turn() -> None:
     begin, done = threading.Event(), []
     with Workers(1) as workers:
-        workers.submit(Urgency.SCORE, begin.wait)  # keeps the only thread until all have come
+        workers.submit(Urgency.TRAIN, begin.wait)  # keeps the only thread until all have come
         jobs = [
             workers.submit(urgency, lambda name=name: done.append(name))
             for urgency, name in (
@@ -50,8 +50,8 @@ def test_closing_finishes_what_has_begun_and_cancels_the_rest() -> None:
         return "done"
 
     running = workers.submit(Urgency.SCORE, first)
-    waiting = [workers.submit(Urgency.PREPARE, lambda: None) for _ in range(3)]
     begun.wait()
+    waiting = [workers.submit(Urgency.PREPARE, lambda: None) for _ in range(3)]
     closing = threading.Thread(target=workers.close)
     closing.start()
     while not workers._closed:
