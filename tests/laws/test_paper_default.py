@@ -9,6 +9,8 @@ import pytest
 import fedkoopman as fk
 
 SEEDS, TAIL = 10, 50
+# One worker for all of them: what they share takes half a minute.
+pytestmark = pytest.mark.xdist_group("paper default")
 
 
 @pytest.fixture(scope="module")

@@ -84,6 +84,7 @@ def estimate(
         alpha=alpha, beta=beta, kappa=kappa, particles=particles, seed=seed, inputs=inputs, dt=dt,
         progress=progress,
     )  # fmt: skip
+    check.warn_of_beta(method, alpha, beta)
     ok = np.atleast_1d(found.ok)
     if not ok.all():
         rows = np.flatnonzero(~ok)
@@ -117,7 +118,7 @@ def estimate_quietly(
     dt: Any = None,
     progress: Progress | None = None,
 ) -> Estimates:
-    """`estimate`, for callers that look at `ok` themselves: no warning of divergence."""
+    """`estimate`, for callers that look at `ok` themselves: no warnings."""
     check.check_method(method)
     first_system = check.first_of(system, System, "system")
     first_sensor = check.first_of(sensor, Sensor, "sensor")

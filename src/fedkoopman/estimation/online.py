@@ -63,6 +63,7 @@ class OnlineFilter:
         self._sensor = check.only_one(sensor, Sensor, "sensor")
         check.sensor_sees(sensor, system.dim)
         self._transform = check.transform_of(method, system.dim, alpha, beta, kappa)
+        check.warn_of_beta(method, alpha, beta)
         self._q = check.noise(process_noise, system.dim, "process_noise", 1, 1)
         self._r = check.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
         for cov, name in ((self._q, "process_noise"), (self._r, "observation_noise")):

@@ -90,13 +90,17 @@ def transform_of(method: str, n: int, alpha: float, beta: float, kappa: float) -
             f"kappa is {kappa:g}, but the state has {n} components and sigma points need "
             f"dim + kappa > 0: try kappa={max(0, 1 - n)}"
         )
-    if beta < alpha**2:
+    return Unscented(float(alpha), float(beta), float(kappa), resample=method == "ukf-resampled")
+
+
+def warn_of_beta(method: str, alpha: float, beta: float) -> None:
+    """Warn the caller's caller of a choice that may spoil covariances."""
+    if method.startswith("ukf") and beta < alpha**2:
         warnings.warn(
             f"beta = {beta:g} is below alpha² = {alpha**2:g}: covariances may lose positive "
             "definiteness; beta=2 is right for Gaussian states",
             stacklevel=3,
         )
-    return Unscented(float(alpha), float(beta), float(kappa), resample=method == "ukf-resampled")
 
 
 def check_method(method: str) -> None:

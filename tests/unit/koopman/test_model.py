@@ -208,7 +208,7 @@ def test_the_first_partial_fit_is_fit_and_the_next_goes_on():
     for _ in range(15):
         model.partial_fit(x)
         loss.append(twin.mean_losses(params_of(model), x[:2]).sum())
-    assert loss[-1] < 0.5 * loss[0]
+    assert loss[-1] < 0.8 * loss[0]
     assert model.learned_.updates == 16
     np.testing.assert_array_equal(fitted.operator_, before.operator)  # the old one is untouched
     assert to_bytes(model.fit(x)) == to_bytes(fitted)  # fit forgets
