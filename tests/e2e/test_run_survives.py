@@ -125,14 +125,15 @@ def cli(out: Path, *words: str) -> list[str]:
     return [sys.executable, "-m", "fedkoopman.cli", "run", *values, "--out", str(out), *words]
 
 
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
 def test_interrupted_it_saves_says_how_to_go_on_and_exits_130(
-    tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
+    sign: signal.Signals, tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
 ) -> None:
     out = tmp_path / "run"
     long = cli(out, "--set", "slots=2000")
     with (tmp_path / "stderr").open("w") as stderr:
         process = subprocess.Popen(long, env=compiled, stderr=stderr)
-        assert kill_at(process, out / "records.jsonl", 25, signal.SIGINT)
+        assert kill_at(process, out / "records.jsonl", 25, sign)
     assert process.returncode == 130
     last = (tmp_path / "stderr").read_text().strip().splitlines()[-1]
     assert last.startswith("interrupted: saved at slot") and f"--resume --out {out}" in last

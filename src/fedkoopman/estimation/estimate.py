@@ -53,6 +53,7 @@ def estimate(
     inputs: Any = None,
     dt: Any = None,
     progress: Progress | None = None,
+    warn: bool = True,
 ) -> Estimates:
     """Estimate the states behind observations z_1 … z_T.
 
@@ -74,51 +75,11 @@ def estimate(
         inputs: known inputs u_k, (T, u) or (B, T, u), for systems that take them.
         dt: intervals between observations, (T,) or (B, T), where they are not the system's own.
         progress: called with (trajectories done, trajectories in all).
+        warn: warn of divergence; callers that look at `ok` themselves need no warning.
 
     Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
     diverges has `ok` False, with a `DivergenceWarning`.
     """
-    found = estimate_quietly(
-        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
-        initial_mean=initial_mean, initial_cov=initial_cov, method=method, smooth=smooth,
-        alpha=alpha, beta=beta, kappa=kappa, particles=particles, seed=seed, inputs=inputs, dt=dt,
-        progress=progress,
-    )  # fmt: skip
-    check.warn_of_beta(method, alpha, beta)
-    ok = np.atleast_1d(found.ok)
-    if not ok.all():
-        rows = np.flatnonzero(~ok)
-        warnings.warn(
-            f"{len(rows)} of {len(ok)} trajectories diverged (rows {rows[:10].tolist()}"
-            f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
-            "noise covariances and the initial state, or try a smaller dt",
-            DivergenceWarning,
-            stacklevel=2,
-        )
-    return found
-
-
-def estimate_quietly(
-    system: System | list[System],
-    sensor: Sensor | list[Sensor],
-    z: Any,
-    *,
-    process_noise: Any = 1.0,
-    observation_noise: Any = 1.0,
-    initial_mean: Any = None,
-    initial_cov: Any = None,
-    method: str = "ukf",
-    smooth: bool = True,
-    alpha: float = 0.1,
-    beta: float = 2.0,
-    kappa: float = -1.0,
-    particles: int = 1000,
-    seed: int = 0,
-    inputs: Any = None,
-    dt: Any = None,
-    progress: Progress | None = None,
-) -> Estimates:
-    """`estimate`, for callers that look at `ok` themselves: no warnings."""
     check.check_method(method)
     first_system = check.first_of(system, System, "system")
     first_sensor = check.first_of(sensor, Sensor, "sensor")
@@ -148,7 +109,24 @@ def estimate_quietly(
     else:
         run = partial(_particles, particles=particles, seed=seed, smooth=smooth)
     fields = _in_pieces(problem, run, widest(n) if transform else 1, progress)
-    return _result(fields, problem, form, method, smooth, definite=beta >= alpha**2)
+    found = _result(fields, problem, form, method, smooth, definite=beta >= alpha**2)
+    if warn:
+        check.warn_of_beta(method, alpha, beta)
+        _warn_of_divergence(np.atleast_1d(found.ok))
+    return found
+
+
+def _warn_of_divergence(ok: np.ndarray) -> None:
+    if ok.all():
+        return
+    rows = np.flatnonzero(~ok)
+    warnings.warn(
+        f"{len(rows)} of {len(ok)} trajectories diverged (rows {rows[:10].tolist()}"
+        f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
+        "noise covariances and the initial state, or try a smaller dt",
+        DivergenceWarning,
+        stacklevel=3,
+    )
 
 
 def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | None) -> dict:

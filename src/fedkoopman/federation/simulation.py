@@ -81,8 +81,9 @@ def simulate_federation(
 
     def finish() -> Outcome:
         state, record, score = waiting.popleft()
+        scores = _scores(experiment, score.result())
         seconds = round(time.perf_counter() - began, 3)
-        return Outcome(state, {**record, **_scores(experiment, score.result()), "seconds": seconds})
+        return Outcome(state, {**record, **scores, "seconds": seconds})
 
     with ThreadPoolExecutor(1) as ahead:
         for slot, arrived, usable in _prepared(experiment, scheme, state, workers, ahead):

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import noise_roots
-from fedkoopman.estimation.estimate import estimate_quietly, widest
+from fedkoopman.estimation.estimate import estimate, widest
 from fedkoopman.evaluation import TestSet
 from fedkoopman.federation.experiment import Client, Experiment
 from fedkoopman.federation.streams import generator, subseed
@@ -130,7 +130,7 @@ class Sites:
         clients = [e.clients[address.client] for address in members]
         z = self._observe(members, clients, truths)
         options = e.filter
-        found = estimate_quietly(
+        found = estimate(
             [client.dynamics for client in clients], [client.sensor for client in clients], z,
             process_noise=np.stack([client.process_noise for client in clients])[:, None],
             observation_noise=np.stack([client.observation_noise for client in clients])[:, None],
@@ -138,6 +138,7 @@ class Sites:
             method=options.method, smooth=options.smooth, alpha=options.alpha,
             beta=options.beta, kappa=options.kappa, particles=options.particles,
             seed=subseed(e.seed, "filter", members[0].slot, clients[0].identity),
+            warn=False,
         )  # fmt: skip
         return np.asarray(found.mean), np.atleast_1d(found.ok)
 

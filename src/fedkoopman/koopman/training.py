@@ -1,7 +1,7 @@
 """ClientUpdate (Algorithm 3): E epochs of Adam on one client's smoothed states.
 
-One compiled function trains one client, on one core. All clients and seeds, the distributed engine
-and `DeepKoopman` call this same function, so that the same model, data and seed give the same
+One compiled function trains one client, on one core. All clients and seeds of a federation and
+`DeepKoopman` call this same function, so that the same model, data and seed give the same
 weights bit for bit, whoever else trains at the time; both cores are used by training two clients
 at once.
 """

@@ -161,6 +161,11 @@ class Study(Section):
 
         check_parts(self)
 
+    @property
+    def root(self) -> Path:
+        """The directory in which "file.py:name" is looked up."""
+        return self.folder or Path.cwd()
+
     def to_dict(self) -> dict[str, Any]:
         """Nested tables with every key, as `from_dict` takes them."""
         return self.table() | {part.name: getattr(self, part.name).table() for part in _parts()}

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +75,7 @@ def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
         drawn = table["kind"] in ("random-frame", "perturbed-identity")
         make = partial(
             sensor_of, table, system.dim, seed=subseed(table.get("seed", seed), "sensor", n),
-            folder=study.folder or Path.cwd(), key="clients.sensor",
+            folder=study.root, key="clients.sensor",
         )  # fmt: skip
         sensor = make() if drawn else once(make, table, 0)
         m, d = sensor.dim, system.dim
@@ -111,7 +110,7 @@ def _policy(study: Study) -> Policy:
         return Random()
     if name == "round-robin":
         return RoundRobin()
-    return load_object(name, study.folder or Path.cwd())  # type: ignore[return-value]
+    return load_object(name, study.root)  # type: ignore[return-value]
 
 
 def _filter(study: Study, system: System) -> Filter:

@@ -28,7 +28,7 @@ def system_of(study: "Study") -> System:
         with _naming("system.parameters"):
             return by_name(name, **parameters)
     with _naming("system.name"):
-        found = load_object(name, _folder(study))
+        found = load_object(name, study.root)
         if not isinstance(found, System):
             raise InputError(
                 f"{name!r} is a {type(found).__name__}, not a System: make one with "
@@ -121,7 +121,7 @@ def check_parts(study: "Study") -> None:
     _check_clients(study, system)
     if ".py:" in study.policy.name:
         with _naming("policy.name"):
-            if not callable(load_object(study.policy.name, _folder(study))):
+            if not callable(load_object(study.policy.name, study.root)):
                 raise InputError(f"{study.policy.name!r} is not a function: write one")
 
 
@@ -165,7 +165,7 @@ def _check_clients(study: "Study", system: System) -> None:
     for n in range(max(len(sensors), len(noises))):
         sensor_key, table = sensors[n % len(sensors)]
         if repr(table) not in observed:
-            sensor = sensor_of(table, system.dim, seed=0, folder=_folder(study), key=sensor_key)
+            sensor = sensor_of(table, system.dim, seed=0, folder=study.root, key=sensor_key)
             observed[repr(table)] = sensor.dim
         key, form = noises[n % len(noises)]
         pair = (repr(form), observed[repr(table)])
@@ -201,7 +201,3 @@ def _naming(key: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{key}: {error}") from error
-
-
-def _folder(study: "Study") -> Path:
-    return study.folder or Path.cwd()

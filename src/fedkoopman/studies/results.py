@@ -38,7 +38,7 @@ def model_of(
             "scheme": experiment.scheme,
             "slots": experiment.slots,
             "clients": len(experiment.clients),
-            "rounds": sum(len(record["active"]) for record in records),
+            "rounds": _trainings(study, records),
             "samples": sum(record["samples"] for record in records),
         },
     )
@@ -95,9 +95,7 @@ def summarise(
     summary["untrained"] = {
         name: _finite(_mean(first[name] for first in untrained.values())) for name in METRICS
     }
-    central = study.scheme == "centralized"
-    rounds = sum(bool(r["active"]) if central else len(r["active"]) for r in every)
-    summary["rounds"] = rounds / len(records)
+    summary["rounds"] = _trainings(study, every) / len(records)
     summary["samples"] = sum(record["samples"] for record in every) / len(records)
     summary["dropped"] = sum(len(record["dropped"]) for record in every)
     summary["refused"] = sum(len(record.get("refused", ())) for record in every)
@@ -105,6 +103,12 @@ def summarise(
     summary["seconds"] = round(longest if seconds is None else seconds, 3)
     summary["finished"] = True
     return summary
+
+
+def _trainings(study: Study, records: list[dict[str, Any]]) -> int:
+    """How often a network was trained: at every active client, or once for all at the server."""
+    central = study.scheme == "centralized"
+    return sum(bool(r["active"]) if central else len(r["active"]) for r in records)
 
 
 def _mean(values: Iterable[float | None]) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkoopman.durable import write_whole, writing
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.config_loader import read_toml
@@ -105,7 +105,7 @@ class RunDirectory:
             "format": FORMAT,
             "versions": _versions(),
             "digest": study.digest(),
-            "folder": str(_folder(study).absolute()),
+            "folder": str(study.root.absolute()),
             "files": _digests(study),
             "seeds": list(chosen),
             "nested": nested,
@@ -180,19 +180,26 @@ def _write_study(folder: Path, study: Study) -> None:
         if not file.is_absolute() and ".." not in file.parts:
             with writing(folder / file):
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                content = (_folder(study) / file).read_bytes()
+                content = (study.root / file).read_bytes()
             write_whole(folder / file, content)
     write_whole(folder / "study.toml", study.to_toml().encode())
 
 
 def _about(path: Path) -> dict[str, Any]:
+    damaged = f"{path / 'run.json'} is damaged: start again with another --out"
     try:
         about = json.loads((path / "run.json").read_text(encoding="utf-8"))
-        if about["format"] != FORMAT:
-            raise InputError(
-                f"{path} was written in format {about['format']}, this is format {FORMAT}: use the "
-                "version of fedkoopman that began it"
-            )
+        its_format = about["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(damaged) from error
+    if its_format != FORMAT:
+        raise InputError(
+            f"{path} was written in format {short(its_format)}, this is format {FORMAT}: use the "
+            "version of fedkoopman that began it"
+        )
+    try:
+        if not about["seeds"]:
+            raise ValueError("no seeds")
         return {
             "versions": str(about["versions"]),
             "digest": str(about["digest"]),
@@ -201,12 +208,8 @@ def _about(path: Path) -> dict[str, Any]:
             "seeds": [check_seed(seed) for seed in about["seeds"]],
             "nested": bool(about["nested"]),
         }
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        if isinstance(error, InputError) and "format" in str(error):
-            raise
-        raise InputError(
-            f"{path / 'run.json'} is damaged: start again with another --out"
-        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(damaged) from error
 
 
 def _versions() -> str:
@@ -231,10 +234,6 @@ def _difference(old: Study, new: Study) -> str:
     return "written by hand since"
 
 
-def _folder(study: Study) -> Path:
-    return study.folder or Path.cwd()
-
-
 def _user_files(study: Study) -> list[Path]:
     """Python files that a study names."""
     sensors = study.clients.sensor
@@ -248,9 +247,7 @@ def _digests(study: Study) -> dict[str, str]:
     found = {}
     for file in _user_files(study):
         try:
-            found[file.as_posix()] = hashlib.sha256(
-                (_folder(study) / file).read_bytes()
-            ).hexdigest()
+            found[file.as_posix()] = hashlib.sha256((study.root / file).read_bytes()).hexdigest()
         except OSError as error:
             raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     return found

@@ -60,6 +60,26 @@ def test_the_summary_is_of_the_last_slots_and_over_seeds(tiny: fk.Study) -> None
     assert run.summary["rounds"] == 8 and run.summary["samples"] == 8 * 30
 
 
+@pytest.mark.parametrize(("scheme", "rounds"), [("centralized", 4), ("perfect-data", 8)])
+def test_the_server_trains_once_for_all_where_data_is_sent(
+    tiny: fk.Study, scheme: str, rounds: int
+) -> None:
+    run = fk.run(tiny.with_values({"scheme": scheme}))
+    assert run.summary["rounds"] == run.model.information_["rounds"] == rounds
+
+
+@pytest.mark.parametrize("seeds", ["[]", "[-1]", "null"])
+def test_a_directory_without_proper_seeds_is_damaged(
+    tiny: fk.Study, tmp_path: Path, seeds: str
+) -> None:
+    fk.run(tiny, out=tmp_path / "run")
+    file = tmp_path / "run" / "run.json"
+    about = json.loads(file.read_text()) | {"seeds": json.loads(seeds)}
+    file.write_text(json.dumps(about))
+    with pytest.raises(fk.InputError, match="is damaged"):
+        fk.run(tiny, out=tmp_path / "run", resume=True)
+
+
 def test_the_model_knows_how_it_was_trained(tiny: fk.Study) -> None:
     study = tiny.with_values({"training.batch": 32, "training.loss_weights": [1, 0, 2], "seed": 5})
     model = fk.run(study).model
