@@ -4,15 +4,17 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format docs bench clean
+.PHONY: help demo test test-slow lint format docs paper bench clean
 
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
 	@echo "make test       lint, then all tests"
+	@echo "make test-slow  the tests that take longer: every item of the paper, in small"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make docs       write docs/cli.md and the reference in docs/studies.md anew from the program itself"
-	@echo "make bench      estimation and federation against other libraries, in an environment of their own"
+	@echo "make paper      reproduce the whole paper (DATA=path of the measured pendulum) and write docs/paper.md"
+	@echo "make bench      estimation, federation and the whole paper against other libraries, in an environment of their own"
 	@echo "make clean      remove environments, caches and demo output"
 
 # A stamp, so that nothing is installed again (and no network is needed) until the requirements change.
@@ -42,6 +44,16 @@ format: .venv/installed
 test: lint
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
+test-slow: .venv/installed
+	$(BIN)/python -m pytest -m slow
+
+# Pages, figures and runs stay in reproduction/; begun anew, it goes on where it was.
+paper: .venv/installed
+	$(BIN)/fedkoopman reproduce all --out reproduction $(if $(DATA),--data "$(DATA)")
+	cp reproduction/paper.md docs/
+	rm -rf docs/paper
+	cp -r reproduction/paper docs/
+
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
 	$(BIN)/python -m fedkoopman.studies.reference docs/studies.md
@@ -49,6 +61,7 @@ docs: .venv/installed
 bench: .venv-bench/installed
 	.venv-bench/bin/python benchmarks/estimation.py
 	.venv-bench/bin/python benchmarks/federation.py
+	.venv-bench/bin/python benchmarks/reproduction.py $(if $(DATA),--data "$(DATA)")
 
 clean:
-	rm -rf .venv .venv-bench demo build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-bench demo reproduction reproduction-fast build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

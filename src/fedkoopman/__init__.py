@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedkoopman.version import __version__
 
 if TYPE_CHECKING:
-    from fedkoopman import estimation, systems
+    from fedkoopman import estimation, systems, theory
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
     from fedkoopman.koopman import DeepKoopman, load_model
@@ -38,10 +38,11 @@ __all__ = [
     "run",
     "simulate",
     "systems",
+    "theory",
     "write_report",
 ]
 
-_SUBPACKAGES = frozenset({"estimation", "systems"})
+_SUBPACKAGES = frozenset({"estimation", "systems", "theory"})
 _HOME = {
     "DeepKoopman": "koopman",
     "Estimates": "estimation",

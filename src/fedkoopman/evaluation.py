@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedkoopman.koopman.network import Architecture, Weights, decode, encode
 from fedkoopman.koopman.one_core import one_core
 
-__all__ = ["Metrics", "TestSet", "evaluate"]
+__all__ = ["Metrics", "TestSet", "evaluate", "persistence"]
 
 
 class Metrics(NamedTuple):
@@ -76,6 +76,19 @@ def evaluate(architecture: Architecture, weights: Weights, test: TestSet) -> Met
             horizon=test.horizon,
         )
         return Metrics(*(float(value) for value in np.asarray(values)))
+
+
+def persistence(test: TestSet) -> Metrics:
+    """The scores of x̂_{k+l} = x_k, which is the lift y = x with K = I.
+
+    One-step errors of a good model are below it; at short sampling intervals that is hard.
+    """
+    x = test.trajectories
+    held = [float(np.mean((x[:, k:] - x[:, :-k]) ** 2)) for k in range(1, test.horizon + 1)]
+    error = np.sqrt(((x[:, 1:] - x[:, :1]) ** 2).sum(axis=-1))
+    valid = np.cumprod(error <= test.valid_error * test.spread, axis=1).sum(axis=1).mean()
+    far = float(np.mean(held))
+    return Metrics(l1=held[0], l2=0.0, l3=held[0], e1=far, e2=far, horizon=float(valid))
 
 
 @one_core("architecture", "horizon")

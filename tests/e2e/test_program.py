@@ -40,7 +40,8 @@ def test_as_a_process_of_its_own(site) -> None:
 def test_the_list_of_results(site) -> None:
     outcome = site.run("reproduce", "--list")
     assert outcome.code == 0
-    assert outcome.out.startswith("table-estimators  ")
+    listed = [line.split()[0] for line in outcome.out.splitlines()]
+    assert listed[0] == "fig-systems" and len(listed) == 13 and "table-estimators" in listed
 
 
 def test_the_written_reference_is_not_stale() -> None:
@@ -54,17 +55,19 @@ def test_reproduce_writes_the_estimator_table(site) -> None:
     options = ["--trajectories", "3", "--seed", "7", "--out", "results"]
     outcome = site.run("reproduce", "table-estimators", *options)
     assert outcome.code == 0
-    assert outcome.out.rstrip().endswith("report: results/table-estimators.md")
-    data = json.loads((site.folder / "results/table-estimators.json").read_text(encoding="utf-8"))
+    assert outcome.out.rstrip().endswith("report: results/index.html")
+    folder = site.folder / "results" / "table-estimators"
+    data = json.loads((folder / "table-estimators.json").read_text(encoding="utf-8"))["data"]
     assert data["trajectories"] == 3 and data["seed"] == 7
     errors = {(s["method"], s["noise"]): s["error"] for s in data["scores"]}
     assert len(errors) == 12
     for (method, noise), error in errors.items():
         assert 0.15 < error / noise**0.5 < 0.9, (method, noise, error)
     assert errors["UKF + smoother", 1.0] < 0.8 * errors["UKF", 1.0]
-    text = (site.folder / "results/table-estimators.md").read_text(encoding="utf-8")
+    text = (folder / "table-estimators.md").read_text(encoding="utf-8")
     assert "2.1662 ± 0.8122" in text and "paired difference" in text
-    assert (site.folder / "results/table-estimators.csv").read_text().startswith("method,")
-    assert site.run("reproduce", "table-estimators", *options).code == 0
-    again = json.loads((site.folder / "results/table-estimators.json").read_text(encoding="utf-8"))
+    assert (folder / "table-estimators.csv").read_text().startswith("method,")
+    assert site.run("reproduce", "table-estimators", *options[:-1], "again").code == 0
+    folder = site.folder / "again" / "table-estimators"
+    again = json.loads((folder / "table-estimators.json").read_text(encoding="utf-8"))["data"]
     assert [s["each"] for s in again["scores"]] == [s["each"] for s in data["scores"]]

@@ -7,7 +7,7 @@ from reference import koopman as twin
 from reference.federations import ARCHITECTURE, STEPS, params_of, weights_of
 
 import fedkoopman as fk
-from fedkoopman.evaluation import Metrics, TestSet, evaluate
+from fedkoopman.evaluation import Metrics, TestSet, evaluate, persistence
 from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.network import Architecture, encode, initialise
 
@@ -216,3 +216,10 @@ def test_the_lifted_dimension_divides_the_lifted_error():
     y = np.asarray(encode(architecture, weights, paths[:, 1:].reshape(-1, 3).T))
     found = evaluate(architecture, weights, TestSet(paths, 1))
     assert found.l1 == pytest.approx(np.mean(np.sum(y**2, axis=0)) / 6, rel=1e-12)
+
+
+def test_persistence_scores_as_the_identity_lift_with_operator_one() -> None:
+    test = TestSet(lorenz()[..., :2], horizon=4, valid_error=0.3)
+    found, expected = persistence(test), evaluate(PLAIN, plain(np.eye(2)), test)
+    np.testing.assert_allclose(found[:5], expected[:5], **EXACT)
+    assert found.horizon == pytest.approx(expected.horizon)

@@ -21,6 +21,7 @@ ORDER = (
     "koopman",
     "evaluation",
     "federation",
+    "theory",
     "studies",
     "reports",
     "cli",

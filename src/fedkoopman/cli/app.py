@@ -12,7 +12,7 @@ import typer
 from typer.main import get_command
 
 import fedkoopman
-from fedkoopman.cli import config, estimate, reproduce, run, sweep
+from fedkoopman.cli import check, config, estimate, init, reproduce, run, sweep
 from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.errors import ComputationError, InputError
 
@@ -35,6 +35,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_epilog(EXAMPLE),
 )
+app.command("init", epilog=_epilog(init.EXAMPLE))(init.init)
+app.command("check", epilog=_epilog(check.EXAMPLE))(check.check)
 app.command("run", epilog=_epilog(run.EXAMPLE))(run.run)
 app.command("sweep", epilog=_epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command("config", epilog=_epilog(config.EXAMPLE))(config.config)

@@ -12,7 +12,15 @@ from fedkoopman.cli.progress import progress_bar
 from fedkoopman.cli.values import assignments, number, numbers, whole
 from fedkoopman.errors import InputError, unknown_name
 
-SYSTEMS = ("double-pendulum", "lorenz63", "lorenz96", "pendulum", "van-der-pol", "yni")
+SYSTEMS = (
+    "double-pendulum",
+    "lorenz63",
+    "lorenz96",
+    "pendulum",
+    "random-walk",
+    "van-der-pol",
+    "yni",
+)
 METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
 """Named here too, so that `--help` need not load JAX to list them; a test compares."""
 

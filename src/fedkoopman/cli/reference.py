@@ -8,10 +8,12 @@ from typing import Any
 
 from typer.main import get_command
 
-from fedkoopman.cli import config, estimate, reproduce, run, sweep
+from fedkoopman.cli import check, config, estimate, init, reproduce, run, sweep
 from fedkoopman.cli.app import EXAMPLE, app
 
 EXAMPLES = {
+    "init": init.EXAMPLE,
+    "check": check.EXAMPLE,
     "run": run.EXAMPLE,
     "sweep": sweep.EXAMPLE,
     "config": config.EXAMPLE,

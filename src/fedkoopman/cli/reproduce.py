@@ -1,78 +1,256 @@
-"""`fedkoopman reproduce`: the paper's tables and figures, each by its name."""
+"""`fedkoopman reproduce`: the paper's tables and figures, each by its name.
+
+What is finished is never computed again: runs lie in a directory that all items share, numbers in
+a file of each item; the same command goes on where it was interrupted.
+"""
 
 import os
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.run import Bar
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.studies.paper.catalogue import CATALOGUE, About
 
-RESULTS = {
-    "table-estimators": (
-        "fedkoopman.studies.paper.table_estimators",
-        "state estimators on Lorenz63: error, its spread and seconds, beside the paper's",
-    ),
-}
-"""Name → module with `compute(trajectories, seed, progress)`, and what it shows."""
+if TYPE_CHECKING:
+    from fedkoopman.reports.paper_item import Reproduced
+    from fedkoopman.studies.paper.result import Item, Options
+    from fedkoopman.studies.run import Progress
 
 EXAMPLE = """
-fedkoopman reproduce table-estimators --trajectories 200 --out results
+fedkoopman reproduce fig-comparison --fast --out trial
 """
+ALL = "all"
+SEEDS, FAST_SEEDS = 5, 2
+TRAJECTORIES = 200
+SHOWN = 3
+"""Up to so many items are printed in full; of more, the verdicts are counted."""
+FAST = "made with --fast"
 
 
 def reproduce(
-    result: Annotated[
-        str | None, typer.Argument(help="The result's name; --list shows them.", show_default=False)
+    items: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ITEM…",
+            help="Names of tables and figures, or “all”; --list shows them.",
+            show_default=False,
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole(1),
+            metavar="N",
+            help=f"Seeds of every run; the paper takes {SEEDS}, as we do, and {FAST_SEEDS} with "
+            "--fast.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory for pages, figures, data and runs; otherwise reproduction, or "
+            "reproduction-fast. In one that has them, finished work is not done again.",
+            show_default=False,
+        ),
+    ] = None,
+    fast: Annotated[
+        bool,
+        typer.Option("--fast", help="Few seeds and slots: everything once, nothing to conclude."),
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            envvar="FEDKOOPMAN_DOUBLE_PENDULUM",
+            help="The measured double pendulum: its folder, or the authors' "
+            "Video_Tracking_Data.zip.",
+            show_default=False,
+        ),
     ] = None,
     trajectories: Annotated[
         int,
         typer.Option(
             parser=whole(2),
             metavar="COUNT",
-            help="Trajectories to average over; the paper takes 10.",
+            help="Trajectories of table-estimators; the paper takes 10.",
         ),
-    ] = 10,
+    ] = TRAJECTORIES,
     seed: Annotated[
         int,
-        typer.Option(parser=whole(0), metavar="SEED", help="Of states, sensors and noise."),
+        typer.Option(parser=whole(0), metavar="SEED", help="The first seed."),
     ] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory for the result's files; made if missing.",
-            show_default=False,
-        ),
-    ] = None,
-    list_results: Annotated[
-        bool, typer.Option("--list", help="List the results that can be reproduced and exit.")
+    progress: Bar = True,
+    list_items: Annotated[
+        bool, typer.Option("--list", help="List what can be reproduced and exit.")
     ] = False,
 ) -> None:
-    """Reproduce a table or figure of the paper: ours beside the paper's."""
-    if list_results:
-        for name, (_, shows) in RESULTS.items():
-            typer.echo(f"{name}  {shows}")
+    """Reproduce tables and figures of the paper: ours beside the paper's, with verdicts."""
+    if list_items:
+        for about in CATALOGUE.values():
+            typer.echo(f"{about.name:<20} {about.paper:<10} {about.title}")
         return
-    if result is None:
-        raise InputError(f"which result? name one of: {', '.join(RESULTS)}")
-    if result not in RESULTS:
-        raise unknown_name("result", result, RESULTS)
-    if out is not None and out.exists() and not out.is_dir():
+    chosen = _chosen(items or [])
+    out = out or Path("reproduction-fast" if fast else "reproduction")
+    _check_directory(out)
+    if data is None and not _without_data(chosen, items or []):
+        return
+    keep_compiled()
+
+    from fedkoopman.studies.paper.result import Options
+
+    count = seeds or (FAST_SEEDS if fast else SEEDS)
+    options = Options(out / "runs", count, seed, fast, data, trajectories)
+    again = _again(items or [], options, seeds, out)
+    _reproduce(chosen, options, out, again, progress)
+
+
+def _chosen(names: Sequence[str]) -> list[About]:
+    if not names:
+        raise InputError(f"which item? name some of: {', '.join(CATALOGUE)}, or {ALL}")
+    for name in names:
+        if name != ALL and name not in CATALOGUE:
+            raise unknown_name("item", name, [*CATALOGUE, ALL])
+    return [about for name, about in CATALOGUE.items() if name in names or ALL in names]
+
+
+def _check_directory(out: Path) -> None:
+    if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: give a directory")
-    if out is not None and not out.absolute().parent.is_dir():
+    if not out.absolute().parent.is_dir():
         raise InputError(f"--out {out}: there is no directory {out.parent}, create it first")
-    if out is not None and not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
+    if not os.access(out if out.exists() else out.absolute().parent, os.W_OK):
         raise InputError(f"--out {out}: no permission to write there, choose another directory")
-    from rich.console import Console
 
-    from fedkoopman.reports import tables
 
-    with Console(stderr=True).status("starting") as status:
-        table = import_module(RESULTS[result][0]).compute(trajectories, seed, status.update)
-    tables.show(table)
-    if out is not None:
-        report, *_ = tables.write(table, out)
-        typer.echo(f"report: {report}")
+def _without_data(chosen: list[About], names: Sequence[str]) -> bool:
+    """Leave out what needs data that was not given, unless it was asked for by name."""
+    for about in [about for about in chosen if about.needs_data]:
+        from fedkoopman.studies.paper.double_pendulum_data import SOURCE
+
+        need = f"{about.name} needs --data PATH: {SOURCE}"
+        if about.name in names:
+            raise InputError(need)
+        typer.echo(f"left out: {need}", err=True)
+        chosen.remove(about)
+    return bool(chosen)
+
+
+def _again(
+    items: Sequence[str], options: "Options", seeds: int | None, out: Path
+) -> Callable[[Sequence[str], bool], str]:
+    """The command that makes items again; here, or as it may stand in a page."""
+
+    def command(names: Sequence[str], here: bool) -> str:
+        words = ["fedkoopman", "reproduce", *names]
+        words += ["--seeds", str(seeds)] if seeds else []
+        words += ["--seed", str(options.seed)] if options.seed else []
+        if options.trajectories != TRAJECTORIES:
+            words += ["--trajectories", str(options.trajectories)]
+        if options.data and any(n == ALL or CATALOGUE[n].needs_data for n in names):
+            words += ["--data", str(options.data) if here else "PATH"]
+        words += ["--fast"] if options.fast else []
+        words += ["--out", str(out)] if here else []
+        return shlex.join(words)
+
+    return lambda names, here: command(names or items, here)
+
+
+def _reproduce(
+    chosen: list[About],
+    options: "Options",
+    out: Path,
+    again: Callable[[Sequence[str], bool], str],
+    bar: bool,
+) -> None:
+    from fedkoopman.reports.paper_files import read_numbers, read_saved, write_item, write_numbers
+    from fedkoopman.reports.paper_terminal import show, show_counts
+
+    modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
+    for about in chosen:
+        saved = read_saved(out, about.name)
+        if saved is not None and saved.fast != options.fast:
+            how = "with" if saved.fast else "without"
+            raise InputError(f"{out} holds {about.name} made {how} --fast: choose another --out")
+    # What cannot be computed is refused before anything is.
+    settings = {name: item.settings(options) for name, item in modules.items()}
+    total = sum(item.slots(options) for item in modules.values())
+    try:
+        with _progress(bar, total) as (at, tell):
+            for about in chosen:
+                at(about.name, modules[about.name].slots(options))
+                if read_numbers(out, about.name, settings[about.name]) is None:
+                    found = modules[about.name].compute(options, tell)
+                    command = again([about.name], False)
+                    write_numbers(
+                        out, about.name, settings[about.name], found, command, options.fast
+                    )
+    except KeyboardInterrupt:
+        raise Interrupted(f"finished work is kept; go on with: {again([], True)}") from None
+    done = [one for about in chosen if (one := _made(about, out)) is not None]
+    for one in done:
+        write_item(out, one)
+        if len(done) <= SHOWN:
+            show(one)
+    if len(done) > SHOWN:
+        show_counts(done)
+    typer.echo(f"report: {_write_index(out, again([], False))}")
+
+
+def _made(about: About, out: Path) -> "Reproduced | None":
+    """What an item's numbers in the directory say, if there are any."""
+    from fedkoopman.reports.paper_files import read_saved
+    from fedkoopman.reports.paper_item import Reproduced
+
+    saved = read_saved(out, about.name)
+    if saved is None:
+        return None
+    findings = import_module(about.module).ITEM.findings(saved.data)
+    if saved.fast:
+        findings = findings.left_open(FAST)
+    return Reproduced(about.name, about.paper, about.title, saved.command, findings, saved.fast)
+
+
+def _write_index(out: Path, command: str) -> Path:
+    """A page over all items that the directory holds, also those of earlier commands."""
+    from fedkoopman.reports.paper_files import write_index
+
+    made = [_made(about, out) for about in CATALOGUE.values()]
+    return write_index(out, [one for one in made if one is not None], command)[0]
+
+
+@contextmanager
+def _progress(
+    wanted: bool, total: int
+) -> Iterator[tuple[Callable[[str, int], None], Callable[["str | Progress"], None]]]:
+    """What is told of items with runs, by a bar over all slots, and of those without."""
+    from fedkoopman.cli.slot_progress import slot_progress
+
+    with slot_progress(wanted, max(total, 1)) as (tally, show):
+        name, passed, slots = "", 0, 0
+
+        def at(item: str, its_slots: int) -> None:
+            nonlocal name, passed, slots
+            name, passed, slots = item, passed + slots, its_slots
+            tally.following(name, passed)
+            show()
+
+        def tell(what: "str | Progress", /) -> None:
+            if isinstance(what, str):
+                tally.following(f"{name}, {what}", tally.done)
+            else:
+                tally.add(what)
+            show()
+
+        yield at, tell

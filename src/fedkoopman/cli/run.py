@@ -10,6 +10,7 @@ import typer
 from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.settings import Settings, StudyFile, read_study
+from fedkoopman.cli.site_progress import site_progress
 from fedkoopman.cli.slot_progress import slot_progress
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
@@ -28,6 +29,8 @@ ROWS = {
     "E": "E   prediction error",
     "horizon": "horizon  valid steps",
 }
+SHOWN = 10
+"""Dropped segments that are named, per site."""
 
 Seeds = Annotated[
     int | None,
@@ -87,6 +90,9 @@ def run(
     typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
     typer.echo(f"report: {report}")
     _check_outcome(summary)
+    if summary.get("sites"):
+        model = (nested if nested.is_dir() else out) / "model.safetensors"
+        typer.echo(f"next: fedkoopman inspect {model}")
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
@@ -126,6 +132,11 @@ def _run(
     from fedkoopman.studies.run import Progress
     from fedkoopman.studies.run import run as run_study
 
+    if study.sites.files:
+        from fedkoopman.studies.site_preparation import prepared_sites
+
+        with site_progress(progress) as tell_sites:
+            prepared_sites(study, tell_sites)
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
     with slot_progress(progress, study.slots * count) as (tally, show):
 
@@ -167,3 +178,39 @@ def _show(summary: Mapping[str, Any]) -> None:
             table.add_row(row, f"{summary[name]:g}")
     table.add_row("seconds", f"{summary['seconds']:.1f}")
     Console(markup=False).print(table)
+    if summary.get("sites"):
+        _show_sites(summary)
+
+
+def _show_sites(summary: Mapping[str, Any]) -> None:
+    """Print how well held-out observations are predicted, and what was estimated on the way."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    def listed(values: Sequence[float | None] | None) -> str:
+        return ", ".join("–" if v is None else f"{v:.3g}" for v in values or [None])
+
+    table = Table(
+        box=box.SIMPLE,
+        title="held-out observations, root mean square error",
+        title_justify="left",
+        title_style="",
+    )
+    table.add_column("site")
+    steps = len(next(iter(summary["sites"].values()))["observation_error"])
+    for column in ("1 step ahead", f"{steps} steps", f"{steps} steps, holding", "noise"):
+        table.add_column(column, justify="right")
+    for name, site in summary["sites"].items():
+        error, held = site["observation_error"], site["held_error"]
+        noise = [v**0.5 for v in site["observation_noise"]]
+        table.add_row(name, *map(listed, (error[0], error[-1], held[-1], noise)))
+    Console(markup=False).print(table)
+    for name, site in summary["sites"].items():
+        for reason in site["dropped"][:SHOWN]:
+            typer.echo(f"dropped at {name}: {reason}", err=True)
+        if len(site["dropped"]) > SHOWN:
+            more = len(site["dropped"]) - SHOWN
+            typer.echo(f"dropped at {name}: {more} more, see summary.json", err=True)
+    for name, value in summary["parameters"].items():
+        typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")

@@ -21,12 +21,16 @@ from fedkoopman.estimation.gaussian import (
     track,
 )
 from fedkoopman.estimation.models import Batched, Conditions, model_of
+from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.estimation.noise_estimates import NoiseEstimates
 from fedkoopman.estimation.online import OnlineFilter, OnlineInfo, OnlineState
+from fedkoopman.estimation.parameter_fusion import Belief, combine_parameters
 from fedkoopman.estimation.parameters import ParameterEstimates, estimate_parameters
 from fedkoopman.estimation.transforms import Linearised, Unscented
 
 __all__ = [
     "Batched",
+    "Belief",
     "Conditions",
     "Diagnosis",
     "DivergenceWarning",
@@ -36,6 +40,7 @@ __all__ = [
     "Link",
     "Model",
     "Noise",
+    "NoiseEstimates",
     "OnlineFilter",
     "OnlineInfo",
     "OnlineState",
@@ -43,7 +48,9 @@ __all__ = [
     "State",
     "Track",
     "Unscented",
+    "combine_parameters",
     "estimate",
+    "estimate_noise",
     "estimate_parameters",
     "model_of",
     "nees",

@@ -54,6 +54,7 @@ def estimate(
     dt: Any = None,
     progress: Progress | None = None,
     warn: bool = True,
+    room: int | None = None,
 ) -> Estimates:
     """Estimate the states behind observations z_1 … z_T.
 
@@ -76,6 +77,8 @@ def estimate(
         dt: intervals between observations, (T,) or (B, T), where they are not the system's own.
         progress: called with (trajectories done, trajectories in all).
         warn: warn of divergence; callers that look at `ok` themselves need no warning.
+        room: steps for which to compile, at least T: calls with different T then share what is
+            compiled. For noise that does not change with time.
 
     Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
     diverges has `ok` False, with a `DivergenceWarning`.
@@ -103,6 +106,8 @@ def estimate(
         dt=None if dt is None else check.intervals(dt, steps, batch),
     )
     check.same_dimensions(problem.system, problem.sensor)
+    if room is not None:
+        problem = problem.filled(room)
     check_seed(seed)
     if transform is not None:
         run = partial(_gaussian, transform=transform, smooth=smooth)
@@ -148,7 +153,8 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
 
     def one(rows: np.ndarray) -> bool:
         piece = problem if whole else problem.take(rows)
-        longest = int(lengths[rows].max())
+        # A power of two, as `pieces` groups them, so that few lengths are compiled.
+        longest = min(steps, 1 << (int(lengths[rows].max()) - 1).bit_length())
         if longest < steps:
             piece = piece.cut(longest)
         # The settings of JAX are per thread, so each piece sets its own.
@@ -334,6 +340,9 @@ def _result(
         ok[ok] = (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
     if missing.any():
         fields["innovations"][missing] = np.nan
+    if form != "list" and lengths is not None:  # filled up: there is only one length
+        for name in ("mean", "cov", "innovations", "innovation_cov"):
+            fields[name] = fields[name][:, : lengths[0]]
     if form == "list":
         ends = np.full(batch, z.shape[1]) if lengths is None else lengths
         for name in ("mean", "cov", "innovations", "innovation_cov"):

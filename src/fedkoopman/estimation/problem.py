@@ -60,6 +60,28 @@ class Problem:
             dt=pick(self.dt),
         )
 
+    def filled(self, steps: int) -> "Problem":
+        """The same with room for `steps` steps; what is added is no part of any trajectory."""
+        batch, now = self.z.shape[:2]
+        if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < now:
+            raise InputError(f"room is {short(steps)}: give a whole number of at least {now} steps")
+        for name, cov in (("process_noise", self.q), ("observation_noise", self.r)):
+            if cov.ndim != 2 and cov.shape[-3] != 1:
+                raise InputError(f"{name} changes with time: leave out room")
+
+        def longer(array: np.ndarray | None, **how: Any) -> np.ndarray | None:
+            if array is None:
+                return None
+            return np.pad(array, [(0, 0), (0, steps - now), *[(0, 0)] * (array.ndim - 2)], **how)
+
+        return replace(
+            self,
+            z=np.pad(self.z, [(0, 0), (0, steps - now), (0, 0)], constant_values=np.nan),
+            lengths=np.full(batch, now) if self.lengths is None else self.lengths,
+            inputs=longer(self.inputs, mode="edge"),
+            dt=longer(self.dt, mode="edge"),
+        )
+
     def cut(self, steps: int) -> "Problem":
         """The first `steps` steps."""
 

@@ -1,17 +1,20 @@
 """Stochastic arrivals (Section IV-B): who succeeds in observing the system in a slot."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.experiment import Client
 from fedkoopman.federation.streams import generator
+
+if TYPE_CHECKING:
+    from fedkoopman.federation.experiment import Client
 
 __all__ = ["arrivals"]
 
 
-def arrivals(seed: int, slot: int, clients: Sequence[Client]) -> NDArray[np.bool_]:
+def arrivals(seed: int, slot: int, clients: "Sequence[Client]") -> NDArray[np.bool_]:
     """Client n succeeds with probability p_n, independently of others and of other slots.
 
     The slot's stream of uniform numbers is read at the client's identity, so that neither the

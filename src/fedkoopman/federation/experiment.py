@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.policies import Policy, Threshold
+from fedkoopman.federation.recordings import Recordings
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
 from fedkoopman.sensors import Sensor
@@ -68,6 +70,8 @@ class Experiment:
         common: whether all clients see the same trajectory.
         filter: how observations become states.
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
+        recordings: measured states that take the place of simulated ones; `restart` is then 1.
+        deliveries: what sites have estimated from data of their own; nothing is simulated then.
     """
 
     seed: int
@@ -85,3 +89,5 @@ class Experiment:
     test_trajectories: int = 20
     horizon: int = 5
     valid_error: float = 0.4
+    recordings: Recordings | None = None
+    deliveries: Deliveries | None = None

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.evaluation import Metrics, evaluate
-from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.schemes import Scheme, scheme_of
-from fedkoopman.federation.sites import Address, Sites, held_out
+from fedkoopman.federation.sites import Address, Sites, arrived, held_out
 from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
@@ -86,9 +85,9 @@ def simulate_federation(
         return Outcome(state, {**record, **scores, "seconds": seconds})
 
     with ThreadPoolExecutor(1) as ahead:
-        for slot, arrived, usable in _prepared(experiment, scheme, state, workers, ahead):
+        for slot, came, usable in _prepared(experiment, scheme, state, workers, ahead):
             state, record, trained = _run_slot(
-                experiment, scheme, state, slot, arrived, usable, workers
+                experiment, scheme, state, slot, came, usable, workers
             )
             if trained:
                 score = scored(state.weights)
@@ -104,12 +103,12 @@ def _run_slot(
     scheme: Scheme,
     state: State,
     slot: int,
-    arrived: list[int],
+    came: list[int],
     segments: dict[Address, NDArray],
     workers: Workers,
 ) -> tuple[State, dict[str, Any], bool]:
-    usable = [n for n in arrived if (slot, n) in segments]
-    dropped = [n for n in arrived if (slot, n) not in segments]
+    usable = [n for n in came if (slot, n) in segments]
+    dropped = [n for n in came if (slot, n) not in segments]
     decision = decide(experiment, state, usable)
     jobs = tasks(experiment, scheme, decision)
 
@@ -130,10 +129,10 @@ def _run_slot(
         del segments[Address(*address)]
     record = {
         "slot": slot,
-        "arrived": arrived,
+        "arrived": came,
         "buffered": decision.buffered.tolist(),
         "active": list(decision.active),
-        "samples": experiment.steps * len(spent),
+        "samples": sum(job.samples for job in jobs),
         "dropped": dropped,
     }
     if refused:
@@ -149,12 +148,11 @@ def _prepared(
     sites = Sites(experiment, scheme.perfect)
     dtype = np.dtype(experiment.training.precision)
     luck = (
-        (slot, np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients)).tolist())
-        for slot in range(state.slot + 1, experiment.slots + 1)
+        (slot, arrived(experiment, slot)) for slot in range(state.slot + 1, experiment.slots + 1)
     )
 
     def prepare(batch: list[tuple[int, list[int]]], also: list[Address]) -> dict[Address, NDArray]:
-        wanted = also + [Address(slot, n) for slot, arrived in batch for n in arrived]
+        wanted = also + [Address(slot, n) for slot, came in batch for n in came]
         found = sites.segments(wanted, workers)
         return {a: x.astype(dtype) for a, x in found.items() if x is not None}
 
@@ -168,8 +166,8 @@ def _prepared(
         segments |= coming.result()
         following = next(batches, [])
         coming = ahead.submit(prepare, following, [])
-        for slot, arrived in batch:
-            yield slot, arrived, segments
+        for slot, came in batch:
+            yield slot, came, segments
         batch = following
 
 
@@ -189,9 +187,9 @@ def _batches(
     """Slots together, as many as yield enough segments."""
     batch: list[tuple[int, list[int]]] = []
     count = 0
-    for slot, arrived in luck:
-        batch.append((slot, arrived))
-        count += len(arrived)
+    for slot, came in luck:
+        batch.append((slot, came))
+        count += len(came)
         if count >= enough:
             yield batch
             batch, count = [], 0

@@ -1,4 +1,5 @@
-"""Simulated sites: a truth that clients observe noisily, and the states they make of it.
+"""Simulated sites: a truth that clients observe noisily, and the states they make of it. The truth
+is simulated too, or measured.
 
 Everything is a function of the seed and an address (slot, client): a segment is the same, bit for
 bit, whoever asks for it, when, and together with what.
@@ -16,13 +17,15 @@ from numpy.typing import NDArray
 from fedkoopman.covariance import noise_roots
 from fedkoopman.estimation.estimate import estimate, widest
 from fedkoopman.evaluation import TestSet
+from fedkoopman.federation.arrivals import arrivals
+from fedkoopman.federation.deliveries import schedule
 from fedkoopman.federation.experiment import Client, Experiment
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import simulate
 
-__all__ = ["Address", "Sites", "held_out"]
+__all__ = ["Address", "Sites", "arrived", "held_out", "samples"]
 
 LANES = 64
 """Segments estimated in one call, always as many: a compiled batch of another width rounds
@@ -37,6 +40,27 @@ class Address(NamedTuple):
 
     slot: int
     client: int
+
+
+def arrived(experiment: Experiment, slot: int) -> list[int]:
+    """The clients, by their place in the list, to which a segment comes in a slot."""
+    if experiment.deliveries is not None:
+        return list(schedule(experiment)[slot])
+    return np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients)).tolist()
+
+
+def delivered(experiment: Experiment, address: Address) -> NDArray[np.float64]:
+    """The segment of a site's own data that came in a slot."""
+    assert experiment.deliveries is not None
+    place = schedule(experiment)[address.slot][address.client]
+    return experiment.deliveries.train[experiment.clients[address.client].identity][place]
+
+
+def samples(experiment: Experiment, address: Address) -> int:
+    """How many samples a segment has."""
+    if experiment.deliveries is None:
+        return experiment.steps
+    return len(delivered(experiment, address))
 
 
 class Sites:
@@ -54,6 +78,8 @@ class Sites:
         self, wanted: Sequence[Address], workers: Workers
     ) -> dict[Address, NDArray[np.float64] | None]:
         """States (ζ, d) of each wanted segment; None where the estimate diverged."""
+        if self._experiment.deliveries is not None:
+            return {address: delivered(self._experiment, address) for address in wanted}
         truths = self._truths(wanted, workers)
         if self._perfect:
             return {address: truths[self._source(address)] for address in wanted}
@@ -86,6 +112,9 @@ class Sites:
         """True states x_1 … x_ζ of every slot and trajectory that is asked for."""
         e = self._experiment
         sources = sorted({self._source(address) for address in wanted})
+        if e.recordings is not None:
+            measured = e.recordings
+            return {source: measured.segment(e.seed, *source, e.steps) for source in sources}
         blocks = sorted({((slot - 1) // e.restart, who) for slot, who in sources})
         # A few at a time: a job for each would cost more in hand-over, a long one keep others off.
         parts = [blocks[i : i + 4] for i in range(0, len(blocks), 4)]
@@ -188,9 +217,15 @@ def _kind(client: Client) -> tuple:
 
 @lru_cache(maxsize=16)
 def held_out(experiment: Experiment) -> TestSet:
-    """Noise-free trajectories x_0 … x_ζ from fresh initial states, fixed per seed."""
+    """Noise-free trajectories x_0 … x_ζ, from fresh initial states and fixed per seed, or from the
+    test recordings."""
     e = experiment
-    trajectories = simulate(
-        e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
-    )
+    if e.deliveries is not None:
+        trajectories = e.deliveries.test_trajectories(e.steps)[: e.test_trajectories]
+    elif e.recordings is not None:
+        trajectories = e.recordings.test_trajectories(e.steps, e.test_trajectories)
+    else:
+        trajectories = simulate(
+            e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
+        )
     return TestSet(trajectories, e.horizon, e.valid_error)

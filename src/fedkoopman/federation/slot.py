@@ -14,6 +14,7 @@ from fedkoopman.federation.aggregation import aggregate, is_finite
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.schemes import Scheme
+from fedkoopman.federation.sites import Address, samples
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.network import Weights
 
@@ -55,6 +56,8 @@ class Task(NamedTuple):
     seed: int
     learning_rate: float
     clients: tuple[int, ...]
+    samples: int
+    """|D_n|, the weight of the update."""
 
 
 def decide(experiment: Experiment, state: State, arrived: Sequence[int]) -> Decision:
@@ -68,7 +71,11 @@ def decide(experiment: Experiment, state: State, arrived: Sequence[int]) -> Deci
     buffers = tuple(
         (*waiting, slot) if n in new else waiting for n, waiting in enumerate(state.buffers)
     )
-    buffered = experiment.steps * np.array([len(waiting) for waiting in buffers], np.int64)
+    sizes = [
+        sum(samples(experiment, Address(m, n)) for m in waiting)
+        for n, waiting in enumerate(buffers)
+    ]
+    buffered = np.array(sizes, np.int64)
     random = generator(experiment.seed, "policy", slot)
     situation = Situation(slot, buffered, experiment.steps, random)
     active = activate(experiment.policy, situation)
@@ -84,13 +91,15 @@ def tasks(experiment: Experiment, scheme: Scheme, decision: Decision) -> list[Ta
     if scheme.central:
         joined = tuple(address for segments in held.values() for address in segments)
         seed = subseed(experiment.seed, "server", slot)
-        return [Task(joined, seed, experiment.training.learning_rate, decision.active)]
+        total = sum(int(decision.buffered[n]) for n in held)
+        return [Task(joined, seed, experiment.training.learning_rate, decision.active, total)]
     return [
         Task(
             segments,
             subseed(experiment.seed, "training", slot, experiment.clients[n].identity),
             experiment.clients[n].learning_rate,
             (n,),
+            int(decision.buffered[n]),
         )
         for n, segments in held.items()
     ]
@@ -110,7 +119,7 @@ def conclude(
     weights = state.weights
     if any(good):
         kept = [(job, model) for job, model, fine in zip(jobs, models, good, strict=True) if fine]
-        weights = aggregate([model for _, model in kept], [len(job.segments) for job, _ in kept])
+        weights = aggregate([model for _, model in kept], [job.samples for job, _ in kept])
     spent = set(decision.active)
     buffers = tuple(() if n in spent else b for n, b in enumerate(decision.buffers))
     return State(decision.slot, weights, buffers), refused

@@ -28,7 +28,9 @@ from fedkoopman.studies.sections import (
     EvaluationSection,
     NetworkSection,
     PolicySection,
+    RecordingsSection,
     SegmentsSection,
+    SitesSection,
     SystemSection,
     TrainingSection,
     per_client,
@@ -45,7 +47,9 @@ __all__ = [
     "EvaluationSection",
     "NetworkSection",
     "PolicySection",
+    "RecordingsSection",
     "SegmentsSection",
+    "SitesSection",
     "Study",
     "SystemSection",
     "TrainingSection",
@@ -78,7 +82,9 @@ class Study(Section):
         "Whether all clients watch one trajectory in a slot, or each its own",
     )
     system: SystemSection = _part(SystemSection)
+    sites: SitesSection = _part(SitesSection)
     segments: SegmentsSection = _part(SegmentsSection)
+    recordings: RecordingsSection = _part(RecordingsSection)
     clients: ClientsSection = _part(ClientsSection)
     estimation: EstimationSection = _part(EstimationSection)
     network: NetworkSection = _part(NetworkSection)
@@ -86,7 +92,8 @@ class Study(Section):
     policy: PolicySection = _part(PolicySection)
     evaluation: EvaluationSection = _part(EvaluationSection)
     folder: Path | None = field(default=None, compare=False)
-    """Where "file.py:name" is looked up; the working directory if None. Not part of the TOML."""
+    """Where "file.py:name" and recordings are looked up; the working directory if None. Not part of
+    the TOML."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -99,6 +106,8 @@ class Study(Section):
             object.__setattr__(self, "folder", Path(self.folder))
         _check_client_lists(self)
         _check_lengths(self)
+        _check_recordings(self)
+        _check_sites(self)
 
     @classmethod
     def paper_default(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
@@ -133,7 +142,7 @@ class Study(Section):
 
         Arguments:
             table: as `tomllib` reads it; sections may also be section objects.
-            folder: where "file.py:name" is looked up.
+            folder: where "file.py:name" and recordings are looked up.
         """
         if not isinstance(table, Mapping):
             raise InputError(f"a study is {short(table)}: give a table with keys and sections")
@@ -163,7 +172,7 @@ class Study(Section):
 
     @property
     def root(self) -> Path:
-        """The directory in which "file.py:name" is looked up."""
+        """The directory in which "file.py:name" and recordings are looked up."""
         return self.folder or Path.cwd()
 
     def to_dict(self) -> dict[str, Any]:
@@ -252,4 +261,45 @@ def _check_lengths(study: Study) -> None:
             f"evaluation.horizon is {horizon} but trajectories of segments.steps = {steps} with "
             f"network.window = {window} and network.depth = {depth} hold {longest}: give at most "
             f"{longest}"
+        )
+
+
+def _check_sites(study: Study) -> None:
+    """Real sites bring their own data, and so leave nothing to be simulated."""
+    files = study.sites.files
+    if not files:
+        if study.system.unknown:
+            raise InputError(
+                f"system.unknown names {', '.join(study.system.unknown)} but sites.files is empty: "
+                "parameters are estimated from sites' data, name their site files"
+            )
+        return
+    if len(set(files)) < len(files):
+        raise InputError(f"sites.files names {short(list(files))}: name each site file once")
+    if study.clients.count != len(files):
+        raise InputError(
+            f"clients.count is {study.clients.count} but sites.files names {len(files)} sites: "
+            f"give {len(files)}"
+        )
+    if study.scheme == "perfect-data":
+        raise InputError(
+            'scheme is "perfect-data" but real sites do not know the true states: give another'
+        )
+    if study.recordings.train:
+        raise InputError("both sites.files and recordings.train are given: give one of them")
+
+
+def _check_recordings(study: Study) -> None:
+    """Recordings come in both kinds, and do not start anew from a random state."""
+    given = study.recordings
+    for missing, other in (("test", "train"), ("train", "test")):
+        if getattr(given, other) and not getattr(given, missing):
+            raise InputError(
+                f"recordings.{missing} is empty but recordings.{other} is not: give files for "
+                "both, or for none"
+            )
+    if given.train and study.segments.restart != 1:
+        raise InputError(
+            f"segments.restart is {study.segments.restart} but the states are recorded: give 1, "
+            'and choose between "random" and "consecutive" by recordings.windows'
         )

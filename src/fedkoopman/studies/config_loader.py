@@ -15,6 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from fedkoopman.errors import InputError, short
 from fedkoopman.studies.config_rules import Choice, OneOrEach, Rule, Text
 from fedkoopman.studies.config_tables import TABLES
+from fedkoopman.studies.source_file import shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _LIKE, _SAME_SECTION = 0.6, 0.2
@@ -120,9 +121,10 @@ def read_toml(path: Path) -> dict[str, Any]:
     except InputError:
         raise
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not valid TOML: {error}") from error
+        remedy = ": save it in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise InputError(f"{shown(path)} is not valid TOML: {error}{remedy}") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
 
 
 def value_of(given: Any, rule: Rule | None = None) -> Any:

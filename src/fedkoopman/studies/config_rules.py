@@ -140,6 +140,49 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Names:
+    """A list of distinct names; or, where `single`, one by itself."""
+
+    allows: str
+    single: bool = False
+    least: int = 0
+
+    def read(self, value: Any, key: str) -> tuple[str, ...]:
+        """The names as a tuple."""
+        given = [value] if self.single and isinstance(value, str) else value
+        if not isinstance(given, list | tuple) or len(given) < self.least:
+            raise refused(value, key, self.allows)
+        names = tuple(Text().read(entry, f"{key}[{i}]") for i, entry in enumerate(given))
+        twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+        if twice is not None:
+            raise InputError(f"{key} names {twice!r} twice: name each once")
+        return names
+
+
+@dataclass(frozen=True)
+class Files:
+    """Any number of files, each with one of some endings."""
+
+    endings: tuple[str, ...]
+
+    @property
+    def allows(self) -> str:
+        """The form, and the endings."""
+        return f"a list of files that end in {' or '.join(self.endings)}"
+
+    def read(self, value: Any, key: str) -> tuple[str, ...]:
+        """The paths as they are written."""
+        if not isinstance(value, list | tuple):
+            raise refused(value, key, self.allows)
+        for i, entry in enumerate(value):
+            Text().read(entry, f"{key}[{i}]")
+            if not entry.lower().endswith(self.endings):
+                endings = " or ".join(self.endings)
+                raise refused(entry, f"{key}[{i}]", f"a file that ends in {endings}")
+        return tuple(value)
+
+
+@dataclass(frozen=True)
 class Choice:
     """One of some names; or, with `reference`, an object in a Python file of the user's own."""
 
@@ -181,8 +224,10 @@ class Auto:
             return value
         try:
             return self.rule.read(value, key)
-        except InputError:
-            raise refused(value, key, self.allows) from None
+        except InputError as error:
+            if isinstance(value, str) or not str(error).startswith(f"{key}."):
+                raise refused(value, key, self.allows) from None
+            raise  # it names what is wrong within the value
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.studies.config_rules import Choice, Real, Rule, Whole, plain, refused
+from fedkoopman.studies.config_rules import Choice, Real, Rule, Text, Whole, plain, refused
 
 SEED = Whole(0, 2**63 - 1)
 
@@ -151,15 +151,15 @@ class ByName:
 
 @dataclass(frozen=True)
 class Keyword:
-    """What a system's constructor may take: a number, or a list of indices."""
+    """What a system's constructor may take: a number, or a list of indices or of names."""
 
-    allows: str = "a finite number, or a list of whole numbers"
+    allows: str = "a finite number, or a list of whole numbers or of names"
 
     def read(self, value: Any, key: str) -> Any:
         """The number as it is (whole numbers stay whole), or a tuple."""
         given = plain(value)
         if isinstance(given, list | tuple):
-            return _row(given, key, Whole(0))
+            return _row(given, key, Text() if given and isinstance(given[0], str) else Whole(0))
         try:
             number = Real().read(given, key)
         except InputError:

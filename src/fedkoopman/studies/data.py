@@ -1,24 +1,23 @@
-"""Sites' files: observations from CSV, Parquet, NPY and NPZ.
+"""Sites' files: observations from CSV, Parquet, NPY, NPZ and MAT, read as a whole.
 
 A table (CSV, Parquet) has one row per sample and one column per observed component; blank and NaN
 cells are missing observations. A column `segment` divides it into trajectories, a column `time`
 gives the sampling instants. An array is (T, m) or (B, T, m); an NPZ holds one array per trajectory.
+A MAT file holds variables that are its columns, or one matrix (T, m). For files larger than memory
+see `segments`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from fedkoopman.errors import InputError
-from fedkoopman.studies.tables import Table, open_table
-
-NAMED = (".csv", ".parquet")
-ARRAYS = (".npy", ".npz")
-BOOKKEEPING = ("segment", "step", "time")
-"""Columns that are never observations unless they are asked for by name."""
+from fedkoopman.studies.array_files import as_samples, npy_array, npz_arrays
+from fedkoopman.studies.source_file import check_source
+from fedkoopman.studies.tables import BOOKKEEPING, Table, open_table
+from fedkoopman.studies.variable_files import find_variable, read_variables
 
 REGULAR = 0.01
 """Sampling intervals this close to each other, relatively, count as one regular interval."""
@@ -84,30 +83,24 @@ def read_observations(
     """Read a site's observations; the format goes by the file's suffix.
 
     Arguments:
-        path: a .csv, .parquet, .npy or .npz file.
+        path: a .csv, .parquet, .npy, .npz or .mat file.
         columns: a table's columns in the sensor's order; None takes all but `segment`, `step` and
             `time`.
         segment_column: the column that divides a table into trajectories; None takes `segment`
             where there is one.
         time_column: the column with the sampling instants; None takes `time` where there is one.
     """
+    check_source(path, str(path))
     suffix = path.suffix.lower()
-    if suffix not in NAMED + ARRAYS:
-        raise InputError(
-            f"{path} ends in {path.suffix or 'no suffix'!r}, which names no format we read: "
-            f"use one of {', '.join(NAMED + ARRAYS)}"
-        )
-    if not path.is_file():
-        raise InputError(f"there is no file {path}: check the path")
-    if path.stat().st_size == 0:
-        raise InputError(f"{path} is empty: it needs observations")
-    if suffix in ARRAYS:
+    if suffix in (".npy", ".npz"):
         for option, value in (("segment", segment_column), ("time", time_column)):
             if value is not None:
                 raise InputError(
                     f"{path.name} has no {option} column {value!r}: arrays have no named columns"
                 )
         found = _read_arrays(path)
+    elif suffix == ".mat":
+        found = _read_mat(path, columns, segment_column, time_column)
     else:
         found = _read_table(open_table(path), columns, segment_column, time_column)
     _check(found)
@@ -139,6 +132,16 @@ def _read_table(
     z = np.column_stack([values[name] for name in columns])
     t = values[time] if time else None
     source = table.path.name
+    return _divided(source, z, t, segments)
+
+
+def _divided(
+    source: str,
+    z: np.ndarray,
+    t: np.ndarray | None,
+    segments: tuple[list[str], np.ndarray] | None,
+) -> Observations:
+    """Rows sorted into trajectories, which may be interleaved."""
     if segments is None:
         return Observations(source, (z,), None, None if t is None else (t,))
     labels, owner = segments
@@ -148,32 +151,38 @@ def _read_table(
     return Observations(source, tuple(np.split(z[order], ends)), tuple(labels), times)
 
 
+def _read_mat(
+    path: Path,
+    columns: Sequence[str] | None,
+    segment_column: str | None,
+    time_column: str | None,
+) -> Observations:
+    segment = find_variable(path, path.name, segment_column, "segment")
+    time = find_variable(path, path.name, time_column, "time")
+    found = read_variables(path, path.name, tuple(columns or ()), (), segment, time)
+    width = len(found.channels)
+    t = found.values[:, -1] if time else None
+    if found.labels is None:
+        return _divided(path.name, found.values[:, :width], t, None)
+    labels, first, owner = np.unique(found.labels, return_index=True, return_inverse=True)
+    rank = np.argsort(first)  # in order of appearance
+    place = np.argsort(rank)
+    named = [str(label) for label in labels[rank]]
+    return _divided(path.name, found.values[:, :width], t, (named, place[owner]))
+
+
 def _read_arrays(path: Path) -> Observations:
-    try:
-        content = np.load(path, allow_pickle=False)
-        arrays = dict(content) if path.suffix.lower() == ".npz" else {"": content}
-    except (ValueError, OSError, EOFError, BadZipFile) as error:
-        raise InputError(
-            f"{path} is not a NumPy file of numbers: write it with numpy.save or numpy.savez"
-        ) from error
-    if not arrays:
-        raise InputError(f"{path} holds no array: save one array per trajectory")
+    if path.suffix.lower() == ".npy":
+        arrays = {"": npy_array(path, str(path))}
+    else:
+        arrays = dict(npz_arrays(path, str(path)))
     trajectories: list[np.ndarray] = []
     for key, raw in arrays.items():
         name = f"array {key!r} of {path.name}" if key else path.name
-        if raw.dtype.kind not in "fiub":
-            raise InputError(f"{name} holds {raw.dtype}, not numbers: save it as float64")
-        array = raw.astype(np.float64)
-        if array.ndim == 1:
-            array = array[:, None]
-        if array.ndim == 3 and len(arrays) == 1:
-            labels = tuple(str(i) for i in range(len(array)))
-            return Observations(path.name, tuple(array), labels)
-        if array.ndim != 2:
-            raise InputError(
-                f"{name} has shape {raw.shape}: a trajectory has shape (steps, components)"
-            )
-        trajectories.append(array)
+        if raw.ndim == 3 and len(arrays) == 1:
+            parts = tuple(np.array(as_samples(part, name), np.float64) for part in raw)
+            return Observations(path.name, parts, tuple(str(i) for i in range(len(raw))))
+        trajectories.append(np.array(as_samples(raw, name), np.float64))
     return Observations(path.name, tuple(trajectories), tuple(arrays) if len(arrays) > 1 else None)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
 from fedkoopman.federation.streams import subseed
@@ -13,6 +14,8 @@ from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
 from fedkoopman.studies.config import Study, per_client
 from fedkoopman.studies.parts import believed_systems, noise_of, sensor_of, system_of
+from fedkoopman.studies.recordings import recordings_of
+from fedkoopman.studies.site_preparation import Sites, prepared_sites
 from fedkoopman.studies.user_code import load_object
 from fedkoopman.systems import System
 
@@ -21,13 +24,14 @@ __all__ = ["experiment_of"]
 
 def experiment_of(study: Study, seed: int) -> Experiment:
     """The experiment of one seed; random sensors are drawn from it, one per client."""
-    system = system_of(study)
+    sites = prepared_sites(study) if study.sites.files else None
+    system = system_of(study) if sites is None else sites.system
     training = study.training
     w1, w2, w3 = training.loss_weights
     return Experiment(
         seed=seed,
         system=system,
-        clients=_clients(study, system, seed),
+        clients=_clients(study, system, seed) if sites is None else _site_clients(study, sites),
         architecture=Architecture(
             state_dim=system.dim,
             components=study.network.components_for(system.dim),
@@ -57,6 +61,8 @@ def experiment_of(study: Study, seed: int) -> Experiment:
         test_trajectories=study.evaluation.trajectories,
         horizon=study.evaluation.horizon,
         valid_error=study.evaluation.valid_error,
+        recordings=recordings_of(study, system),
+        deliveries=None if sites is None else _deliveries(study, sites),
     )
 
 
@@ -100,6 +106,32 @@ def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
         per_client(given.process_noise, count),
     )
     return tuple(map(client, range(count), *columns))
+
+
+def _site_clients(study: Study, sites: Sites) -> tuple[Client, ...]:
+    """Clients that hold data of their own; how it was estimated is behind them."""
+    probabilities = per_client(study.clients.probability, len(sites.sites))
+    rates = per_client(study.training.learning_rate, len(sites.sites))
+    return tuple(
+        Client(
+            identity=n,
+            sensor=site.sensor,
+            dynamics=sites.system,
+            probability=probabilities[n],
+            observation_noise=site.observation_noise,
+            process_noise=site.process_noise,
+            learning_rate=rates[n],
+        )
+        for n, site in enumerate(sites.sites)
+    )
+
+
+def _deliveries(study: Study, sites: Sites) -> Deliveries:
+    return Deliveries(
+        train=tuple(site.train for site in sites.sites),
+        held_out=tuple(one.states for site in sites.sites for one in site.held_out),
+        repeat=study.sites.repeat,
+    )
 
 
 def _policy(study: Study) -> Policy:

@@ -3,7 +3,8 @@
 This is where a study meets JAX: `check_parts` is all of `Study.check`.
 """
 
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkoopman.covariance import covariance
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
+from fedkoopman.studies.recordings import recordings_of
 from fedkoopman.studies.sections import per_client
 from fedkoopman.studies.user_code import load_object
 from fedkoopman.systems import System, by_name
@@ -29,18 +31,65 @@ def system_of(study: "Study") -> System:
             return by_name(name, **parameters)
     with _naming("system.name"):
         found = load_object(name, study.root)
-        if not isinstance(found, System):
+        if not isinstance(found, System) and not callable(found):
             raise InputError(
                 f"{name!r} is a {type(found).__name__}, not a System: make one with "
-                "fedkoopman.System.from_function"
+                "fedkoopman.System.from_function, or name a function ẋ = f(x)"
             )
-    if found.input_dim:
+    if not isinstance(found, System):
+        return _from_function(study, found)
+    if found.input_dim and not study.sites.files:
         raise InputError(
             f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
             "give, write the system without"
         )
     with _naming("system.parameters"):
         return found.with_parameters(**parameters)
+
+
+def _from_function(study: "Study", f: Callable[..., Any]) -> System:
+    """ẋ = f(x), or f(x, u) where sites have inputs, with its keywords as parameters."""
+    name, states, options = study.system.name, study.system.states, dict(study.system.parameters)
+    if not states:
+        raise InputError(
+            f"system.name: {name!r} is a function, which does not say how many states there are: "
+            'name them, as system.states = ["theta", "omega"]'
+        )
+    dt = options.pop("dt", None)
+    if dt is None:
+        raise InputError("system.parameters has no dt: give the sampling interval, as dt = 0.02")
+    with _naming(f"system.name {name!r}"):
+        parameters, positional = _signature(f)
+    for option in options:
+        if option not in parameters:
+            raise unknown_name("parameter in system.parameters", option, parameters)
+    inputs = input_count(study) if positional > 1 else 0
+    with _naming(f"system.name {name!r}"):
+        return System.from_function(
+            f, len(states), dt, states, parameters=parameters | options, input_dim=inputs
+        )
+
+
+def _signature(f: Callable[..., Any]) -> tuple[dict[str, float], int]:
+    """A function's keywords with their defaults, and how many arguments come before them."""
+    given = inspect.signature(f).parameters.values()
+    defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}
+    for name, value in defaults.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"its parameter {name} is {short(value)}: give a number")
+    return {name: float(v) for name, v in defaults.items()}, len(given) - len(defaults)
+
+
+def input_count(study: "Study") -> int:
+    """How many known inputs the study's sites record."""
+    from fedkoopman.studies.site_file import SiteFile
+
+    counts = {len(SiteFile.load(study.root / file).data.inputs) for file in study.sites.files}
+    if len(counts) > 1:
+        raise InputError(
+            f"sites record {sorted(counts)} inputs: name the same inputs in all site files"
+        )
+    return counts.pop() if counts else 0
 
 
 def believed_systems(study: "Study", system: System) -> tuple[System, ...]:
@@ -117,8 +166,16 @@ def check_parts(study: "Study") -> None:
     system = system_of(study)
     _check_network(study, system)
     _check_estimation(study, system)
-    believed_systems(study, system)
-    _check_clients(study, system)
+    if study.sites.files:
+        from fedkoopman.studies.site_preparation import site_files
+
+        site_files(study, system)
+        with _naming("system.unknown"):
+            system.with_parameters(**study.system.unknown)
+    else:
+        believed_systems(study, system)
+        _check_clients(study, system)
+    recordings_of(study, system)
     if ".py:" in study.policy.name:
         with _naming("policy.name"):
             if not callable(load_object(study.policy.name, study.root)):

@@ -27,6 +27,8 @@ from fedkoopman.studies.experiment import experiment_of
 from fedkoopman.studies.results import METRICS, model_of, rollout_of, summarise
 from fedkoopman.studies.run_directory import RunDirectory, seconds_told
 from fedkoopman.studies.seed_directory import SeedDirectory, write_json
+from fedkoopman.studies.site_preparation import prepared_sites
+from fedkoopman.studies.site_scores import site_scores
 from fedkoopman.systems.checks import check_count, check_seed
 
 __all__ = ["Progress", "Run", "run"]
@@ -155,6 +157,8 @@ def run(
     chosen = _seeds(study, seeds)
     if out is not None and not str(out):
         raise InputError("out is empty: give the name of a directory")
+    if study.sites.files:
+        prepared_sites(study)  # what is wrong with their data is told before anything is written
     if out is None:
         study.check()
         return _run(study, chosen or (study.seed,), None, progress, checkpoint_seconds)
@@ -197,6 +201,10 @@ def _run(
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
     summary = summarise(study, records, untrained, seconds)
+    if study.sites.files:
+        sites = prepared_sites(study)
+        summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
+        summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)

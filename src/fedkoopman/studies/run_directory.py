@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from fedkoopman.koopman.network import Architecture
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.config_loader import read_toml
 from fedkoopman.studies.seed_directory import SeedDirectory, write_json
+from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import __version__
 
@@ -115,7 +117,9 @@ class RunDirectory:
 
     @classmethod
     def _taken_up(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
-        about, mine = _about(path), study_in(path)
+        about = _about(path)
+        # Its files are taken from where this study has them: they may have moved with the run.
+        mine = Study.from_dict(read_toml(path / "study.toml"), study.root)
         if about["versions"] != _versions():
             raise InputError(
                 f"{path} was begun with {about['versions']} and this is {_versions()}, which may "
@@ -141,7 +145,8 @@ def study_in(path: Path) -> Study:
     """The study of a run that was started in a directory.
 
     Python files that it names are taken from where they were, as they may read others beside them;
-    where they are gone or have changed, from the copies beside the run.
+    where they are gone or have changed, from the copies beside the run. Recordings and sites'
+    data, which may be large and are private, have no copies.
     """
     if not (path / "run.json").exists():
         raise InputError(f"{path} holds no run: check the path, or start one without --resume")
@@ -152,6 +157,11 @@ def study_in(path: Path) -> Study:
         as_it_was = _digests(study) == about["files"]
     except InputError:
         as_it_was = False
+    if not as_it_was and (study.recordings.train or study.sites.files):
+        raise InputError(
+            f"{path} holds a run on recorded data, and not all of {', '.join(about['files'])} in "
+            f"{about['folder']} are as they were: put them back, or start again with another --out"
+        )
     if not as_it_was:
         study = Study.from_dict(table, path.absolute())
     study.check()
@@ -242,12 +252,26 @@ def _user_files(study: Study) -> list[Path]:
     return sorted({Path(name.rpartition(":")[0]) for name in names if ".py:" in name})
 
 
+def _site_data(study: Study) -> list[Path]:
+    """Site files, and the files that they name."""
+    found = []
+    for name in study.sites.files:
+        site = SiteFile.load(study.root / name)
+        code = str(site.sensor.get("function", ""))
+        files = [*site.files(), *([site.folder / code.rpartition(":")[0]] if code else [])]
+        found += [Path(name), *(Path(os.path.relpath(path, study.root)) for path in files)]
+    return found
+
+
 def _digests(study: Study) -> dict[str, str]:
-    """The contents of those files, in short: they decide the result as the study does."""
+    """The contents of those files, of recordings and of sites' data, in short: they decide the
+    result as the study does."""
     found = {}
-    for file in _user_files(study):
+    recordings = sorted({Path(name) for name in study.recordings.train + study.recordings.test})
+    for file in _user_files(study) + recordings + _site_data(study):
         try:
-            found[file.as_posix()] = hashlib.sha256((study.root / file).read_bytes()).hexdigest()
+            with (study.root / file).open("rb") as content:
+                found[file.as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
             raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     return found

@@ -11,7 +11,9 @@ from fedkoopman.studies.config_loader import Section, key
 from fedkoopman.studies.config_rules import (
     Auto,
     Choice,
+    Files,
     Flag,
+    Names,
     OneOrEach,
     Real,
     Weights,
@@ -19,7 +21,15 @@ from fedkoopman.studies.config_rules import (
 )
 from fedkoopman.studies.config_tables import ByName, Covariance, Keyword, Sensor
 
-SYSTEMS = ("van-der-pol", "pendulum", "lorenz63", "double-pendulum", "yni", "lorenz96")
+SYSTEMS = (
+    "van-der-pol",
+    "pendulum",
+    "lorenz63",
+    "double-pendulum",
+    "yni",
+    "lorenz96",
+    "random-walk",
+)
 METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
 ACTIVATIONS = (
     "relu",
@@ -65,6 +75,32 @@ class SystemSection(Section):
         ByName(Keyword(), "a table such as { dt = 0.02, b = 28.0 }, of what the system takes"),
         "What differs from the system's own parameters and sampling interval dt",
     )
+    states: tuple[str, ...] = key(
+        (),
+        Names("a list of names, one per state"),
+        "Names of the states, where the system is a function ẋ = f(x) in a Python file; its "
+        "keywords are parameters",
+    )
+    unknown: dict[str, Any] = key(
+        {},
+        ByName(Real(), "a table of parameters with first guesses, such as { length = 1.2 }"),
+        "Parameters that sites with data of their own estimate, each from its data, before they "
+        "train; what they find is combined",
+    )
+
+
+@dataclass(frozen=True)
+class SitesSection(Section):
+    """Real sites with files of their own; their clients are not simulated."""
+
+    section: ClassVar[str] = "sites"
+
+    files: tuple[str, ...] = key(
+        (), Files((".toml",)), "A site file per site; none: clients are simulated"
+    )
+    repeat: bool = key(
+        True, Flag(), "Whether a site's segments arrive again, in order, after the last of them"
+    )
 
 
 @dataclass(frozen=True)
@@ -76,6 +112,27 @@ class SegmentsSection(Section):
     steps: int = key(300, Whole(2), "Samples per successful observation", "ζ")
     restart: int = key(
         1, Whole(1), "Slots after which the system starts again from a random state", "ξ"
+    )
+
+
+@dataclass(frozen=True)
+class RecordingsSection(Section):
+    """Measured states that take the place of simulated ones."""
+
+    section: ClassVar[str] = "recordings"
+
+    train: tuple[str, ...] = key(
+        (),
+        Files((".csv", ".npy")),
+        "True states that the clients observe, one recording per file; none: they are simulated",
+    )
+    test: tuple[str, ...] = key(
+        (), Files((".csv", ".npy")), "Held-out states that the server's model is judged on"
+    )
+    windows: str = key(
+        "random",
+        Choice(("random", "consecutive")),
+        "Whether a segment starts anywhere in a recording, or where that of the slot before ends",
     )
 
 

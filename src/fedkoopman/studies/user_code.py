@@ -2,11 +2,18 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from fedkoopman.errors import InputError
+from fedkoopman.studies.source_file import shown
+
+_BESIDE: dict[str, Path] = {}
+"""Modules that users' files imported from beside them, and where they are."""
 
 
 def load_object(reference: str, folder: Path) -> object:
@@ -21,29 +28,67 @@ def load_object(reference: str, folder: Path) -> object:
         raise InputError(f"{reference!r} names no object: write file.py:name")
     path = folder / file
     if not path.is_file():
-        raise InputError(f"{reference!r}: there is no file {path}")
+        raise InputError(f"{reference!r}: there is no file {shown(path)}: check the path")
     about = path.stat()
     module = _run(path.resolve(), about.st_mtime_ns, about.st_size)
     try:
         return getattr(module, name)
     except AttributeError:
-        raise InputError(f"{path} defines no {name!r}: check the name after the colon") from None
+        raise InputError(
+            f"{shown(path)} defines no {name!r}: check the name after the colon"
+        ) from None
 
 
 @lru_cache(maxsize=64)
 def _run(path: Path, changed: int, size: int) -> ModuleType:
     """Run a file; once, as long as it stays as it is, so that its functions are the same."""
     del changed, size
-    spec = importlib.util.spec_from_file_location(f"fedkoopman_user_{path.stem}", path)
-    assert spec is not None and spec.loader is not None
+    loader = _FromSource(f"fedkoopman_user_{path.stem}", str(path))
+    spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # As for a program: what stands beside a file may be imported by it.
-    sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        with _as_program(path.parent):
+            loader.exec_module(module)
     except (Exception, SystemExit) as error:
         cause = " ".join(str(error).split())
-        raise InputError(f"running {path} failed with {type(error).__name__}: {cause}") from error
-    finally:
-        sys.path.remove(str(path.parent))
+        raise InputError(
+            f"running {shown(path)} failed with {type(error).__name__}: {cause}: mend the file"
+        ) from error
     return module
+
+
+class _FromSource(SourceFileLoader):
+    """Compiles what stands in the file now: compiled code beside it would be told from it only by
+    size and second, and leave a directory where a user expects none."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self.get_data(self.path), self.path)
+        return code
+
+
+@contextmanager
+def _as_program(folder: Path) -> Iterator[None]:
+    """Let what stands beside a file be imported by it, as for a program.
+
+    Two sites may each have an `optics.py`: what the other imported under a name that is also found
+    here is forgotten.
+    """
+    for name in list(_BESIDE):
+        if _BESIDE[name] != folder and any(
+            (folder / f"{name}{end}").exists() for end in ("", ".py")
+        ):
+            sys.modules.pop(name, None)
+            del _BESIDE[name]
+    before, writes = set(sys.modules), sys.dont_write_bytecode
+    sys.path.insert(0, str(folder))
+    sys.dont_write_bytecode = True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = writes
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).is_relative_to(folder):
+                _BESIDE[name] = folder

@@ -7,6 +7,7 @@ from fedkoopman.errors import unknown_name
 from fedkoopman.systems.base import System
 from fedkoopman.systems.double_pendulum import DoublePendulum
 from fedkoopman.systems.integrate import simulate
+from fedkoopman.systems.local_polynomial import LocalPolynomial
 from fedkoopman.systems.lorenz63 import Lorenz63
 from fedkoopman.systems.lorenz96 import Lorenz96
 from fedkoopman.systems.pendulum import Pendulum
@@ -16,6 +17,7 @@ from fedkoopman.systems.yni import YNI
 __all__ = [
     "YNI",
     "DoublePendulum",
+    "LocalPolynomial",
     "Lorenz63",
     "Lorenz96",
     "Pendulum",
@@ -33,11 +35,12 @@ _SYSTEMS: dict[str, type[System]] = {
     "double-pendulum": DoublePendulum,
     "yni": YNI,
     "lorenz96": Lorenz96,
+    "random-walk": LocalPolynomial,
 }
 
 
 def names() -> tuple[str, ...]:
-    """The names that `by_name` knows, in the paper's order."""
+    """The names that `by_name` knows, in the paper's order; then what it does not have."""
     return tuple(_SYSTEMS)
 
 

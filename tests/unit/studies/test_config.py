@@ -152,15 +152,23 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,
+        "recordings.windows": "consecutive", "system.states": ["a"], "sites.repeat": False,
     }  # fmt: skip
+    of_sites = {"sites.files": [f"{i}.toml" for i in range(5)], "system.unknown": {"b": 20.0}}
+    both_or_none = {"recordings.train": ["a.csv"], "recordings.test": ["b.csv"]}
     flat = {
         f"{name}.{inner}" if isinstance(value, dict) else name
         for name, value in DEFAULT.to_dict().items()
         for inner in (value if isinstance(value, dict) else [""])
     }
-    assert set(others) == flat - {"seed"}
+    assert {*others, *both_or_none, *of_sites} == flat - {"seed"}
     digests = {DEFAULT.with_values({name: value}).digest() for name, value in others.items()}
     assert len(digests | {DEFAULT.digest()}) == len(others) + 1
+    recorded = DEFAULT.with_values(both_or_none)
+    digests = {recorded.with_values({name: ["c.csv"]}).digest() for name in both_or_none}
+    assert len(digests | {DEFAULT.digest(), recorded.digest()}) == 4
+    sited = DEFAULT.with_values({"sites.files": of_sites["sites.files"]})
+    assert len({DEFAULT.digest(), sited.digest(), DEFAULT.with_values(of_sites).digest()}) == 3
     assert DEFAULT.with_values({"seed": 5}).digest() == DEFAULT.digest()
     assert dataclasses.replace(DEFAULT, folder=Path("elsewhere")).digest() == DEFAULT.digest()
 

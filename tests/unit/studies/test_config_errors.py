@@ -222,7 +222,7 @@ UNFIT = {
     ),
     "no-file": Bad('[system]\nname = "none.py:f"', ("system.name: 'none.py:f'", "no file")),
     "no-object": Bad('[system]\nname = "own.py:f"', ("system.name", "defines no 'f'")),
-    "no-system": Bad('[system]\nname = "own.py:first"', ("system.name", "not a System")),
+    "no-system": Bad('[system]\nname = "own.py:first"', ("system.name", "name them")),
     "inputs": Bad('[system]\nname = "own.py:driven"', ("'own.py:driven'", "2 inputs")),
     "own-parameter": Bad(
         '[system]\nname = "own.py:decay"\nparameters = { rat = 1.0 }',

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
+import scipy.io
 
 from fedkoopman.errors import InputError
 from fedkoopman.studies.data import read_observations
@@ -27,7 +28,8 @@ def test_all_formats_give_the_same_observations(tmp_path: Path) -> None:
         pa.table({"a": pa.array(z[:, 0], from_pandas=True), "b": z[:, 1]}), tmp_path / "z.parquet"
     )
     (tmp_path / "z.csv").write_text("a,b\n1,2.5\n,-4\n5,NaN\n", encoding="utf-8")
-    for suffix in ("npy", "npz", "parquet", "csv"):
+    scipy.io.savemat(tmp_path / "z.mat", {"z": z, "fs": 50.0})
+    for suffix in ("npy", "npz", "parquet", "csv", "mat"):
         found = read_observations(tmp_path / f"z.{suffix}")
         assert found.labels is None
         np.testing.assert_array_equal(found.trajectories[0], z)
@@ -161,7 +163,7 @@ def test_bad_arrays_are_refused(
         read_observations(tmp_path / "z.npz")
 
 
-@pytest.mark.parametrize("name", ["z.npy", "z.npz", "z.parquet", "z.csv"])
+@pytest.mark.parametrize("name", ["z.npy", "z.npz", "z.parquet", "z.csv", "z.mat"])
 def test_a_file_that_is_not_what_its_suffix_says_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(b"\x00\xff\xfe not a table")
     with pytest.raises(InputError, match=name):
@@ -178,3 +180,31 @@ def test_arrays_have_no_named_columns(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", np.zeros((3, 2)))
     with pytest.raises(InputError, match="no segment column 'run'"):
         read_observations(tmp_path / "z.npy", segment_column="run")
+
+
+def test_variables_of_a_mat_file_are_columns(tmp_path: Path) -> None:
+    variables = {"a": [1, 2, 3], "b": [4, 5, 6], "time": [0.0, 0.5, 1.0], "segment": [7, 3, 7]}
+    scipy.io.savemat(tmp_path / "z.mat", variables)
+    found = read_observations(tmp_path / "z.mat", columns=["b", "a"])
+    assert found.labels == ("7", "3")
+    np.testing.assert_array_equal(found.trajectories[0], [[4, 1], [6, 3]])
+    np.testing.assert_array_equal(found.trajectories[1], [[5, 2]])
+    assert found.times is not None
+    np.testing.assert_array_equal(found.times[0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "not one variable of observations but a, b"),
+        ({"columns": ["a", "c"]}, "unknown variable of z.mat 'c'"),
+        ({"columns": ["a"], "segment_column": "run"}, "unknown variable of z.mat 'run'"),
+        ({"columns": ["a"], "time_column": "when"}, "unknown variable of z.mat 'when'"),
+    ],
+)
+def test_variables_that_are_not_there_are_refused(
+    tmp_path: Path, options: dict[str, list[str]], message: str
+) -> None:
+    scipy.io.savemat(tmp_path / "z.mat", {"a": [1, 2], "b": [3, 4]})
+    with pytest.raises(InputError, match=message):
+        read_observations(tmp_path / "z.mat", **options)  # type: ignore[arg-type]

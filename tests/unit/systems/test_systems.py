@@ -50,7 +50,8 @@ def truth():
 
 
 def test_every_name_has_a_twin_here():
-    assert set(systems.names()) == set(TWINS)
+    without_equations = {"random-walk"}  # test_local_polynomial.py
+    assert set(systems.names()) == set(TWINS) | without_equations
 
 
 @EVERY

@@ -1,0 +1,191 @@
+"""How a noise covariance may change while it is estimated: parameters θ → matrix, with slopes.
+
+| structure    | what is free                                           | what stays              |
+|--------------|--------------------------------------------------------|-------------------------|
+| `"fixed"`    | nothing                                                | everything              |
+| `"scalar"`   | one factor                                             | ratios and correlations |
+| `"blocks"`   | one factor per group of components that are correlated | correlations            |
+| `"diagonal"` | one variance per component                             | no correlations         |
+| `"full"`     | the matrix, as L Lᵀ                                    | definiteness            |
+
+Components that are held (a dead channel) or given as exactly 0 (noise-free by declaration) keep
+their values. Parameters are logarithms of variances, so that no step can make one negative; θ = 0
+is what was given.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from fedkoopman.errors import InputError, unknown_name
+
+Array = np.ndarray
+
+STRUCTURES = ("fixed", "scalar", "blocks", "diagonal", "full")
+
+
+class Structure(Protocol):
+    """A covariance as a function of its free parameters."""
+
+    size: int
+    free: Array
+    """Which components have a variance that can change, (d,) of bool."""
+
+    def matrix(self, theta: Array) -> Array:
+        """The covariance, in the shape in which it was given."""
+
+    def slopes(self, theta: Array) -> Array:
+        """Its derivatives by each parameter, (size, …, d, d)."""
+
+    def lowest(self, floor: Array) -> Array:
+        """The parameters' lower bounds, for variances that are to stay above `floor` (d,)."""
+
+    def towards(self, variances: Array) -> Array:
+        """Parameters that bring the variances near `variances` (d,), as far as they can."""
+
+
+def structure_of(name: str, given: Array, held: Array, argument: str) -> Structure:
+    """The structure of that name around a given covariance.
+
+    Arguments:
+        name: one of `STRUCTURES`.
+        given: (d, d), or such matrices per step or per trajectory and step.
+        held: components that keep their values, (d,) of bool.
+        argument: the covariance's name, for messages.
+    """
+    if name not in STRUCTURES:
+        raise unknown_name("structure", name, STRUCTURES)
+    variances = _variances(given)
+    free = np.flatnonzero((variances > 0) & ~held)
+    if name == "full":
+        if given.ndim > 2:
+            raise InputError(
+                f'structure "full" needs one matrix but {argument} changes from step to step '
+                f'(shape {given.shape}): use "scalar"'
+            )
+        return Factored(_apart(given, held), free)
+    groups = {
+        "fixed": [],
+        "scalar": [free] if len(free) else [],
+        "blocks": _correlated(given, free),
+        "diagonal": [np.array([i]) for i in free],
+    }[name]
+    base = given if name != "diagonal" else given * np.eye(given.shape[-1])
+    return Scaled(base, groups)
+
+
+class Scaled:
+    """D C D with C given and D_ii = exp(θ_g / 2) for the components i of each group g."""
+
+    def __init__(self, base: Array, groups: Sequence[Array]):
+        self.base, self.groups, self.size = base, groups, len(groups)
+        self.member = np.zeros((self.size, base.shape[-1]))
+        for g, group in enumerate(groups):
+            self.member[g, group] = 1.0
+        self.free: Array = np.asarray(self.member.any(axis=0))
+
+    def matrix(self, theta: Array) -> Array:
+        """The covariance."""
+        d = np.exp(0.5 * theta @ self.member)
+        scaled: Array = self.base * d[:, None] * d
+        return scaled
+
+    def slopes(self, theta: Array) -> Array:
+        """½ (E_g M + M E_g), with E_g the group's members on the diagonal."""
+        half = 0.5 * (self.member[:, :, None] + self.member[:, None, :])
+        middle = (1,) * (self.base.ndim - 2)
+        return half.reshape(self.size, *middle, *half.shape[1:]) * self.matrix(theta)
+
+    def lowest(self, floor: Array) -> Array:
+        """Where the first variance of a group meets its floor last; never above the start."""
+        variances = _variances(self.base)
+        bounds = [np.log(np.min(floor[g] / variances[g])) for g in self.groups]
+        return np.minimum(np.array(bounds), 0.0)
+
+    def towards(self, variances: Array) -> Array:
+        """The mean ratio of each group, in logarithms."""
+        now = _variances(self.base)
+        return np.array([np.mean(np.log(variances[g] / now[g])) for g in self.groups])
+
+
+class Factored:
+    """L Lᵀ over the free components, with rows L_i = exp(θ_i) (L0_ii e_i + Σ_j<i u_ij e_j)."""
+
+    def __init__(self, base: Array, free: Array):
+        self.base, k = base, len(free)
+        self.at = np.ix_(free, free)
+        self.free = np.zeros(len(base), bool)
+        self.free[free] = True
+        self.below = np.tril_indices(k, -1)
+        self.size = k + len(self.below[0])
+        inside = base[self.at]
+        # a hair's breadth inside: a singular matrix has no factor to start from
+        lower = np.linalg.cholesky(inside + 1e-12 * np.diag(np.diag(inside))) if k else inside
+        self.diagonal, self.start = np.diag(lower).copy(), lower[self.below]
+
+    def _lower(self, theta: Array) -> tuple[Array, Array]:
+        k = len(self.diagonal)
+        rows = np.diag(self.diagonal)
+        rows[self.below] = self.start + theta[k:]
+        scale = np.exp(theta[:k])
+        return rows * scale[:, None], scale
+
+    def matrix(self, theta: Array) -> Array:
+        """The covariance."""
+        lower, _ = self._lower(theta)
+        whole = self.base.copy()
+        whole[self.at] = lower @ lower.T
+        return whole
+
+    def slopes(self, theta: Array) -> Array:
+        """dL Lᵀ + L dLᵀ."""
+        lower, scale = self._lower(theta)
+        k, slopes = len(self.diagonal), np.zeros((self.size, *self.base.shape))
+        for p in range(self.size):
+            change = np.zeros((k, k))
+            if p < k:
+                change[p] = lower[p]
+            else:
+                i, j = self.below[0][p - k], self.below[1][p - k]
+                change[i, j] = scale[i]
+            slopes[p][self.at] = change @ lower.T + lower @ change.T
+        return slopes
+
+    def lowest(self, floor: Array) -> Array:
+        """Conditional variances L_ii² stay above the floor; what is below the diagonal is free."""
+        bounds = np.full(self.size, -np.inf)
+        k = len(self.diagonal)
+        bounds[:k] = np.minimum(0.5 * np.log(floor[self.free]) - np.log(self.diagonal), 0.0)
+        return bounds
+
+    def towards(self, variances: Array) -> Array:
+        """The rows of L scaled: correlations stay."""
+        theta = np.zeros(self.size)
+        free = self.free
+        theta[: len(self.diagonal)] = 0.5 * np.log(variances[free] / _variances(self.base)[free])
+        return theta
+
+
+def _variances(given: Array) -> Array:
+    """Variances (d,), the mean over steps and trajectories."""
+    diagonal = np.diagonal(given, axis1=-2, axis2=-1)
+    return np.asarray(diagonal.reshape(-1, diagonal.shape[-1]).mean(axis=0))
+
+
+def _apart(given: Array, held: Array) -> Array:
+    """Without correlations between held and other components, which could not stay definite."""
+    return np.where(held[:, None] == held, given, 0.0)
+
+
+def _correlated(given: Array, free: Array) -> list[Array]:
+    """The free components in groups, within which the given matrix correlates them."""
+    flat = given.reshape(-1, *given.shape[-2:])
+    linked = (flat != 0).any(axis=0)
+    groups: list[set[int]] = []
+    for i in free:
+        near = {int(j) for j in free if linked[i, j]} | {int(i)}
+        touching = [group for group in groups if group & near]
+        groups = [group for group in groups if not group & near]
+        groups.append(near.union(*touching))
+    return [np.array(sorted(group)) for group in sorted(groups, key=min)]

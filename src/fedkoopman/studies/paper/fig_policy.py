@@ -1,0 +1,70 @@
+"""Fig. 7d: which clients train in a slot."""
+
+from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
+from fedkoopman.studies.paper.judging import all_of, compared, ratio, within
+from fedkoopman.studies.paper.result import Findings, Options
+from fedkoopman.studies.paper.showing import against, csv_of, curves, seeds_note, sources_of, tails
+
+THRESHOLDS = (1, 3, 5, 7, 9)
+BEST = "Threshold ρ = 7"
+LITTLE = 1.5
+"""Errors within this factor of each other differ little."""
+
+
+def arms(options: Options) -> tuple[Arm, ...]:
+    """Random, Round-Robin and five thresholds."""
+    return (
+        Arm("Random", variant({"policy.name": "random"})),
+        Arm("Round-Robin", variant({"policy.name": "round-robin"})),
+        *(Arm(f"Threshold ρ = {r}", variant({"policy.segments": r})) for r in THRESHOLDS),
+    )
+
+
+def judge(found: dict[str, Measured]) -> Findings:
+    """Little difference; ρ = 7 best."""
+    every = list(found.values())
+    error = {arm.label: arm.tail("E") for arm in every}
+    low, *_, second, high = sorted(every, key=lambda arm: float(arm.tail("E").mean()))
+    rest = ratio(error[second.label], error[low.label])
+    others = [arm for arm in every if arm.label != BEST]
+    return Findings(
+        claims=(
+            all_of(
+                "the policies differ little",
+                [within(f"worst ({high.label}) to best ({low.label})",
+                        ratio(error[high.label], error[low.label]), LITTLE)],
+                f"the others are closer: {second.label} to {low.label} {rest.words}. With ρ = 1 a "
+                "round trains on one segment per client, and the shared model follows the latest",
+            ),
+            all_of(
+                "the threshold policy with ρ = 7 is the best",
+                compared([(f"{a.label} to ρ = 7", error[a.label], error[BEST]) for a in others]),
+                "another policy has a lower error (the ratios below 1)",
+            ),
+            all_of(
+                "a higher or lower threshold than 7 is worse",
+                compared(
+                    [
+                        (f"ρ = {r} to ρ = 7", error[f"Threshold ρ = {r}"], error[BEST])
+                        for r in THRESHOLDS if r != 7
+                    ]
+                ),
+                "another threshold has a lower error (the ratios below 1)",
+            ),
+        ),
+        table=tails(every),
+        numbers=csv_of(every),
+        panels=(
+            against("tail mean", "", every, "E"),
+            curves("over slots", every, "E"),
+        ),
+        notes=(
+            f"“Little” is read as: within a factor of {LITTLE:g}.",
+            "ρ counts segments: ρ = 5 activates a client that holds 5 ζ samples.",
+            seeds_note(every),
+        ),
+        sources=sources_of(every),
+    )  # fmt: skip
+
+
+ITEM = Runs(arms, judge)
