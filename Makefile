@@ -12,7 +12,7 @@ help:
 	@echo "make test-slow  the tests that take longer: every item of the paper, in small"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
-	@echo "make docs       write docs/cli.md and the reference in docs/studies.md anew from the program itself"
+	@echo "make docs       write docs/cli.md and the references in docs/studies.md and docs/own-data.md anew from the program itself"
 	@echo "make paper      reproduce the whole paper (DATA=path of the measured pendulum) and write docs/paper.md"
 	@echo "make bench      estimation, federation and the whole paper against other libraries, in an environment of their own"
 	@echo "make clean      remove environments, caches and demo output"
@@ -56,11 +56,12 @@ paper: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
-	$(BIN)/python -m fedkoopman.studies.reference docs/studies.md
+	$(BIN)/python -m fedkoopman.studies.reference docs/studies.md docs/own-data.md
 
 bench: .venv-bench/installed
 	.venv-bench/bin/python benchmarks/estimation.py
 	.venv-bench/bin/python benchmarks/federation.py
+	.venv-bench/bin/python benchmarks/own_data.py
 	.venv-bench/bin/python benchmarks/reproduction.py $(if $(DATA),--data "$(DATA)")
 
 clean:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
     from fedkoopman.koopman import DeepKoopman, load_model
+    from fedkoopman.koopman.kalman import KoopmanFilter
     from fedkoopman.reports.run import write_report
     from fedkoopman.sensors import FunctionSensor, LinearSensor, observe
     from fedkoopman.studies.config import Study
@@ -25,6 +26,7 @@ __all__ = [
     "Estimates",
     "FunctionSensor",
     "InputError",
+    "KoopmanFilter",
     "LinearSensor",
     "Run",
     "Study",
@@ -48,6 +50,7 @@ _HOME = {
     "Estimates": "estimation",
     "FunctionSensor": "sensors",
     "InputError": "errors",
+    "KoopmanFilter": "koopman.kalman",
     "LinearSensor": "sensors",
     "Run": "studies.run",
     "Study": "studies.config",

@@ -97,6 +97,12 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         ["config", "--help"],
         ["estimate", "--help"],
         ["reproduce", "--help"],
+        ["reproduce", "--list"],
+        ["init", "--help"],
+        ["check", "--help"],
+        ["predict", "--help"],
+        ["inspect", "--help"],
+        ["export", "--help"],
     ],
     ids=" ".join,
 )

@@ -12,7 +12,18 @@ import typer
 from typer.main import get_command
 
 import fedkoopman
-from fedkoopman.cli import check, config, estimate, init, reproduce, run, sweep
+from fedkoopman.cli import (
+    check,
+    config,
+    estimate,
+    export,
+    init,
+    inspect,
+    predict,
+    reproduce,
+    run,
+    sweep,
+)
 from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.errors import ComputationError, InputError
 
@@ -38,6 +49,9 @@ app = typer.Typer(
 app.command("init", epilog=_epilog(init.EXAMPLE))(init.init)
 app.command("check", epilog=_epilog(check.EXAMPLE))(check.check)
 app.command("run", epilog=_epilog(run.EXAMPLE))(run.run)
+app.command("predict", epilog=_epilog(predict.EXAMPLE))(predict.predict)
+app.command("inspect", epilog=_epilog(inspect.EXAMPLE))(inspect.inspect)
+app.command("export", epilog=_epilog(export.EXAMPLE))(export.export)
 app.command("sweep", epilog=_epilog(sweep.EXAMPLE))(sweep.sweep)
 app.command("config", epilog=_epilog(config.EXAMPLE))(config.config)
 app.command("estimate", epilog=_epilog(estimate.EXAMPLE))(estimate.estimate)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.next_step import tell_next
 from fedkoopman.cli.run import Bar
 from fedkoopman.cli.settings import Settings, read_study
 from fedkoopman.cli.site_progress import site_progress
@@ -30,6 +31,8 @@ def check(
     progress: Bar = True,
 ) -> None:
     """Check a study and all its sites' data before anything runs, with plain verdicts."""
+    from fedkoopman.studies.names import folder_name
+
     keep_compiled()
     chosen = read_study(study, set_values)
     if not chosen.sites.files:
@@ -43,7 +46,7 @@ def check(
             _show(one)
         for name, (value, spread) in parameters.items():
             typer.echo(f"estimated: {name} = {value:.4g} ± {spread:.2g}")
-    typer.echo(f"next: fedkoopman run {study} --out runs/{chosen.name}")
+    tell_next("run", study, "--out", Path("runs") / folder_name(chosen.name))
 
 
 def _show(one: "SiteCheck") -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.next_step import tell_next
 from fedkoopman.errors import InputError
 
 EXAMPLE = """
@@ -52,4 +53,4 @@ def init(
         typer.echo(
             f"next: put data beside each site.toml and describe it, see {directory}/README.md"
         )
-    typer.echo(f"next: fedkoopman check {directory / 'study.toml'}")
+    tell_next("check", directory / "study.toml")

@@ -8,13 +8,27 @@ from typing import Any
 
 from typer.main import get_command
 
-from fedkoopman.cli import check, config, estimate, init, reproduce, run, sweep
+from fedkoopman.cli import (
+    check,
+    config,
+    estimate,
+    export,
+    init,
+    inspect,
+    predict,
+    reproduce,
+    run,
+    sweep,
+)
 from fedkoopman.cli.app import EXAMPLE, app
 
 EXAMPLES = {
     "init": init.EXAMPLE,
     "check": check.EXAMPLE,
     "run": run.EXAMPLE,
+    "predict": predict.EXAMPLE,
+    "inspect": inspect.EXAMPLE,
+    "export": export.EXAMPLE,
     "sweep": sweep.EXAMPLE,
     "config": config.EXAMPLE,
     "estimate": estimate.EXAMPLE,

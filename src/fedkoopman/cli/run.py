@@ -9,6 +9,7 @@ import typer
 
 from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.next_step import tell_next
 from fedkoopman.cli.settings import Settings, StudyFile, read_study
 from fedkoopman.cli.site_progress import site_progress
 from fedkoopman.cli.slot_progress import slot_progress
@@ -92,7 +93,7 @@ def run(
     _check_outcome(summary)
     if summary.get("sites"):
         model = (nested if nested.is_dir() else out) / "model.safetensors"
-        typer.echo(f"next: fedkoopman inspect {model}")
+        tell_next("inspect", model)
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
@@ -133,8 +134,10 @@ def _run(
     from fedkoopman.studies.run import run as run_study
 
     if study.sites.files:
+        from fedkoopman.studies.run_directory import RunDirectory
         from fedkoopman.studies.site_preparation import prepared_sites
 
+        RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:
             prepared_sites(study, tell_sites)
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1

@@ -19,9 +19,15 @@ import numpy as np
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import problem as check
 from fedkoopman.estimation.batches import Progress
-from fedkoopman.estimation.likelihood_score import Score, score
+from fedkoopman.estimation.likelihood_score import score
 from fedkoopman.estimation.noise_estimates import NoiseEstimates, noise_estimates
-from fedkoopman.estimation.noise_start import best_start, candidates, scales_of
+from fedkoopman.estimation.noise_start import (
+    best_start,
+    candidates,
+    likelihoods,
+    scales_of,
+    tracked,
+)
 from fedkoopman.estimation.noise_structure import structure_of
 from fedkoopman.estimation.problem import Problem
 from fedkoopman.estimation.scoring import Point, climb
@@ -29,9 +35,10 @@ from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, number
 
-FLOOR = 1e-8
-"""Smallest variance, relative to that of the channel (of the estimated state, for Q): noise of
-1e-4 standard deviations. Below it a filter trusts its model or its sensor without reserve."""
+FLOOR = 1e-6
+"""Smallest variance, relative to the mean square of what the channel (the estimated state, for Q)
+changes by from one sample to the next: a thousandth of that, as a standard deviation. Below it a
+filter would trust its model or its sensor without reserve."""
 LEAST = 10
 """Observations that a channel needs for its noise to be estimated."""
 
@@ -70,7 +77,8 @@ def estimate_noise(
         process_structure: likewise for the process noise; None takes `structure`.
         skip: samples at the start of each trajectory that do not count, where the initial state
             is not known well enough to be believed.
-        floor: smallest variance relative to that of the channel or of the estimated state.
+        floor: smallest variance relative to the mean squared change, from one sample to the next,
+            of the channel or of the estimated state.
         iterations: evaluations of the likelihood at the most.
         progress: called with (evaluations done, evaluations at the most).
 
@@ -91,7 +99,7 @@ def estimate_noise(
     skip = check_count(skip, "skip", least=0)
     iterations = check_count(iterations, "iterations", least=1)
     if not 0 < float(number(floor, "floor")) < 1:
-        raise InputError(f"floor is {floor:g}: give a number between 0 and 1, as 1e-8")
+        raise InputError(f"floor is {floor:g}: give a number between 0 and 1, as 1e-6")
     transform = check.transform_of(method, system.dim, alpha, beta, kappa)
     problem = _problem(
         system, sensor, z, process_noise, observation_noise, initial_mean, initial_cov, inputs, dt
@@ -107,7 +115,7 @@ def estimate_noise(
         process_structure or structure, problem.q, np.zeros(system.dim, bool), "process_noise"
     )
     options = {"method": method, "alpha": alpha, "beta": beta, "kappa": kappa}
-    scales = scales_of(problem, options)
+    scales = scales_of(problem, tracked(problem, problem.q, problem.r, options))
     lowest = np.concatenate(
         [shape_r.lowest(floor * scales.channels), shape_q.lowest(floor * scales.states)]
     )
@@ -116,22 +124,23 @@ def estimate_noise(
             "nothing is left to estimate: both structures are 'fixed', or what they leave free is "
             "given as 0"
         )
-    counted = np.ones(len(problem.z), bool)
 
-    def scored(theta: np.ndarray) -> Score:
-        theta_r, theta_q = theta[: shape_r.size], theta[shape_r.size :]
-        q, r = shape_q.matrix(theta_q), shape_r.matrix(theta_r)
-        dq = np.concatenate([np.zeros((shape_r.size, *q.shape)), shape_q.slopes(theta_q)])
-        dr = np.concatenate([shape_r.slopes(theta_r), np.zeros((shape_q.size, *r.shape))])
-        return score(problem, transform, q, r, dq, dr, counted=counted, skip=skip)
+    def matrices(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return shape_q.matrix(theta[shape_r.size :]), shape_r.matrix(theta[: shape_r.size])
 
     def evaluate(theta: np.ndarray) -> Point:
-        found = scored(theta)
+        q, r = matrices(theta)
+        dq, dr = shape_q.slopes(theta[shape_r.size :]), shape_r.slopes(theta[: shape_r.size])
+        dq = np.concatenate([np.zeros((shape_r.size, *q.shape)), dq])
+        dr = np.concatenate([dr, np.zeros((shape_q.size, *r.shape))])
+        found = score(problem, transform, q, r, dq, dr, counted=counted, skip=skip)
         total = float(found.log_likelihood[counted].sum())
         return Point(total, found.gradient, found.information)
 
     starts = [np.maximum(theta, lowest) for theta in candidates(scales, shape_q, shape_r)]
-    chosen, counted[:], given = best_start([scored(theta).log_likelihood for theta in starts])
+    chosen, counted, given = best_start(
+        [likelihoods(tracked(problem, *matrices(theta), options), skip) for theta in starts]
+    )
     if not counted.any():
         raise ComputationError(
             f"the {method} filter diverged on all {len(counted)} trajectories, whatever the noise: "

@@ -14,7 +14,6 @@ is what was given.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
@@ -25,27 +24,7 @@ Array = np.ndarray
 STRUCTURES = ("fixed", "scalar", "blocks", "diagonal", "full")
 
 
-class Structure(Protocol):
-    """A covariance as a function of its free parameters."""
-
-    size: int
-    free: Array
-    """Which components have a variance that can change, (d,) of bool."""
-
-    def matrix(self, theta: Array) -> Array:
-        """The covariance, in the shape in which it was given."""
-
-    def slopes(self, theta: Array) -> Array:
-        """Its derivatives by each parameter, (size, …, d, d)."""
-
-    def lowest(self, floor: Array) -> Array:
-        """The parameters' lower bounds, for variances that are to stay above `floor` (d,)."""
-
-    def towards(self, variances: Array) -> Array:
-        """Parameters that bring the variances near `variances` (d,), as far as they can."""
-
-
-def structure_of(name: str, given: Array, held: Array, argument: str) -> Structure:
+def structure_of(name: str, given: Array, held: Array, argument: str) -> "Structure":
     """The structure of that name around a given covariance.
 
     Arguments:
@@ -76,7 +55,10 @@ def structure_of(name: str, given: Array, held: Array, argument: str) -> Structu
 
 
 class Scaled:
-    """D C D with C given and D_ii = exp(θ_g / 2) for the components i of each group g."""
+    """D C D with C given and D_ii = exp(θ_g / 2) for the components i of each group g.
+
+    C is (d, d), or such matrices per step or per trajectory and step; so is the result.
+    """
 
     def __init__(self, base: Array, groups: Sequence[Array]):
         self.base, self.groups, self.size = base, groups, len(groups)
@@ -86,25 +68,25 @@ class Scaled:
         self.free: Array = np.asarray(self.member.any(axis=0))
 
     def matrix(self, theta: Array) -> Array:
-        """The covariance."""
+        """The covariance at θ."""
         d = np.exp(0.5 * theta @ self.member)
         scaled: Array = self.base * d[:, None] * d
         return scaled
 
     def slopes(self, theta: Array) -> Array:
-        """½ (E_g M + M E_g), with E_g the group's members on the diagonal."""
+        """Derivatives (size, …, d, d): ½ (E_g M + M E_g), E_g the group's members' diagonal."""
         half = 0.5 * (self.member[:, :, None] + self.member[:, None, :])
         middle = (1,) * (self.base.ndim - 2)
         return half.reshape(self.size, *middle, *half.shape[1:]) * self.matrix(theta)
 
     def lowest(self, floor: Array) -> Array:
-        """Where the first variance of a group meets its floor last; never above the start."""
+        """Lower bounds of θ: where the last variance of a group meets its floor (d,), at most 0."""
         variances = _variances(self.base)
         bounds = [np.log(np.min(floor[g] / variances[g])) for g in self.groups]
         return np.minimum(np.array(bounds), 0.0)
 
     def towards(self, variances: Array) -> Array:
-        """The mean ratio of each group, in logarithms."""
+        """θ that brings the variances near `variances` (d,), by the mean ratio of each group."""
         now = _variances(self.base)
         return np.array([np.mean(np.log(variances[g] / now[g])) for g in self.groups])
 
@@ -132,14 +114,14 @@ class Factored:
         return rows * scale[:, None], scale
 
     def matrix(self, theta: Array) -> Array:
-        """The covariance."""
+        """The covariance at θ."""
         lower, _ = self._lower(theta)
         whole = self.base.copy()
         whole[self.at] = lower @ lower.T
         return whole
 
     def slopes(self, theta: Array) -> Array:
-        """dL Lᵀ + L dLᵀ."""
+        """Derivatives (size, d, d): dL Lᵀ + L dLᵀ."""
         lower, scale = self._lower(theta)
         k, slopes = len(self.diagonal), np.zeros((self.size, *self.base.shape))
         for p in range(self.size):
@@ -153,18 +135,22 @@ class Factored:
         return slopes
 
     def lowest(self, floor: Array) -> Array:
-        """Conditional variances L_ii² stay above the floor; what is below the diagonal is free."""
+        """Lower bounds of θ: conditional variances L_ii² stay above the floor (d,)."""
         bounds = np.full(self.size, -np.inf)
         k = len(self.diagonal)
         bounds[:k] = np.minimum(0.5 * np.log(floor[self.free]) - np.log(self.diagonal), 0.0)
         return bounds
 
     def towards(self, variances: Array) -> Array:
-        """The rows of L scaled: correlations stay."""
+        """θ that makes the variances `variances` (d,), with the correlations as given."""
         theta = np.zeros(self.size)
         free = self.free
         theta[: len(self.diagonal)] = 0.5 * np.log(variances[free] / _variances(self.base)[free])
         return theta
+
+
+Structure = Scaled | Factored
+"""Both have `size` parameters θ, the components that they leave `free`, and the same functions."""
 
 
 def _variances(given: Array) -> Array:

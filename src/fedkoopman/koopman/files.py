@@ -1,11 +1,14 @@
 """Model files: tensors as safetensors, everything else as JSON in their header; never a pickle.
 
 The same model gives the same bytes. What a file holds is checked in full before it becomes a
-model, so a file of unknown origin can be refused but does no harm.
+model, so a file of unknown origin can be refused but does no harm. A digest tells a file that was
+changed after it was written; it is no signature, as whoever means to can write another.
 """
 
+import hashlib
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
@@ -24,11 +27,14 @@ from fedkoopman.koopman.training import Training
 
 __all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
 
-FORMAT, VERSION = "fedkoopman-model", 1
+FORMAT, VERSION = "fedkoopman-model", 2
+"""Version 1 had neither a digest nor the tensor `noise`; it can still be read."""
 KEY = "fedkoopman"
 """Of the one entry in the header: safetensors writes several in no fixed order."""
 LARGEST = 2**30
 KEPT = ("dt", "names", "units", "random_state", "updates", "windows", "information")
+WIDE = ("reference", "noise")
+"""Tensors in double precision, whatever that of the network."""
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -61,12 +67,26 @@ def _pack(model: Learned) -> bytes:
         **{name: getattr(model, name) for name in KEPT},
     }
     tensors = {"operator": model.weights.operator, "reference": model.reference}
+    if model.noise is not None:
+        tensors["noise"] = model.noise
     for part in ("encoder", "decoder"):
         for i, layer in enumerate(getattr(model.weights, part)):
             tensors[f"{part}.{i}.weight"], tensors[f"{part}.{i}.bias"] = layer.weight, layer.bias
     # safetensors reads from where an array starts, as if it were in one piece.
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
+    header["digest"] = _digest(header, whole)
     return save(whole, {KEY: json.dumps(header, sort_keys=True, allow_nan=False)})
+
+
+def _digest(header: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
+    """SHA-256 of all that is in a file: its header without the digest, then tensor by tensor."""
+    rest = {name: value for name, value in header.items() if name != "digest"}
+    found = hashlib.sha256(json.dumps(rest, sort_keys=True).encode())
+    for name, tensor in sorted(tensors.items()):
+        plain = tensor.astype(tensor.dtype.newbyteorder("<"))
+        found.update(f"\n{name} {plain.dtype.str} {plain.shape}\n".encode())
+        found.update(plain.tobytes())
+    return found.hexdigest()
 
 
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
@@ -125,8 +145,17 @@ def from_bytes(content: bytes) -> Learned:
         rest = {name: header[name] for name in KEPT}
     except KeyError as error:
         raise _damaged(f"its header has no {error}") from None
-    weights = Weights(layers("encoder"), tensors["operator"], layers("decoder"))
-    return Learned(architecture, weights, reference=tensors["reference"], training=training, **rest)
+    learned = Learned(
+        architecture,
+        Weights(layers("encoder"), tensors["operator"], layers("decoder")),
+        reference=tensors["reference"],
+        training=training,
+        noise=tensors.get("noise"),
+        **rest,
+    )
+    if header["version"] > 1 and header.get("digest") != _digest(header, tensors):
+        raise _damaged("its digest is not that of its content, which was changed since")
+    return learned
 
 
 def _header(text: str | None) -> dict[str, Any]:
@@ -138,25 +167,29 @@ def _header(text: str | None) -> dict[str, Any]:
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError(f"its header is not that of a {FORMAT}: give a file that save() wrote")
-    if header.get("version") != VERSION:
+    version = header.get("version")
+    if type(version) is not int or not 1 <= version <= VERSION:
+        newer = type(version) is int and version > VERSION
         raise InputError(
-            f"has version {short(header.get('version'))} of the model format, and this fedkoopman "
-            f"reads version {VERSION}: use the fedkoopman that wrote it"
+            f"has version {short(version)} of the model format, and this fedkoopman reads versions "
+            f"1 to {VERSION}: "
+            + ("update fedkoopman" if newer else "give a file that save() wrote")
         )
     return header
 
 
 def _tensors(architecture: Architecture, views: dict[str, Any]) -> dict[str, NDArray[Any]]:
     """The tensors, all of which must be there, with the shapes of the architecture."""
-    if 4 * (architecture.hidden_layers + 1) + 2 != len(views):  # before lists of that length
-        raise _damaged(
-            f"{architecture.hidden_layers} hidden layers do not go with {len(views)} tensors"
-        )
+    plain = len(views) - ("noise" in views)
+    if 4 * (architecture.hidden_layers + 1) + 2 != plain:  # before lists of that length
+        raise _damaged(f"{architecture.hidden_layers} hidden layers do not go with {plain} tensors")
     dims, components = architecture.encoder_dims, architecture.components
     shapes: dict[str, tuple[int, ...]] = {
         "operator": (components, components),
         "reference": (architecture.window, architecture.state_dim),
     }
+    if "noise" in views:
+        shapes["noise"] = (components, components)
     for part, along in (("encoder", dims), ("decoder", dims[::-1])):
         for i, (before, after) in enumerate(pairwise(along)):
             shapes[f"{part}.{i}.weight"], shapes[f"{part}.{i}.bias"] = (after, before), (after,)
@@ -167,9 +200,9 @@ def _tensors(architecture: Architecture, views: dict[str, Any]) -> dict[str, NDA
         view = views[name]
         if tuple(view["shape"]) != shape:
             raise _damaged(f"the tensor {name!r} has shape {tuple(view['shape'])}, not {shape}")
-        if view["dtype"] != "F64" if name == "reference" else view["dtype"] not in DTYPES:
+        if view["dtype"] not in (["F64"] if name in WIDE else DTYPES):
             raise _damaged(f"the tensor {name!r} holds {view['dtype']}")
-        if view["dtype"] != views["operator"]["dtype"] and name != "reference":
+        if view["dtype"] != views["operator"]["dtype"] and name not in WIDE:
             raise _damaged(f"the tensors {name!r} and 'operator' differ in precision")
         dtype = DTYPES[view["dtype"]]
         tensor = np.frombuffer(view["data"], dtype).astype(dtype.newbyteorder("="))

@@ -1,16 +1,19 @@
 """What a fitted model does and knows: predictions, lifted coordinates, spectrum and modes."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.koopman import spectrum
+from fedkoopman.koopman.forecast import Forecast, forecast
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.network import Architecture, Weights
 from fedkoopman.koopman.parameters import NotFittedError, Parameters
+from fedkoopman.koopman.residuals import lifted_noise
 from fedkoopman.koopman.trajectories import Trajectories, array_of, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count
 
@@ -53,6 +56,20 @@ class Fitted(Parameters):
         lifted = learned.advance(learned.lift(rows), steps).swapaxes(0, 1)
         states = learned.lower(lifted.reshape(-1, lifted.shape[-1])).reshape(-1, steps, n)
         return states if start.ndim > len(window) else states[0]
+
+    def forecast(self, X: Any, n_steps: int, *, std: Any = None) -> Forecast:
+        """What follows the last window of each trajectory, with covariances: see `Forecast`.
+
+        How far off the model is, is measured on the trajectories given, so give many or long ones.
+
+        Arguments:
+            X: trajectories of states.
+            n_steps: how many applications of K.
+            std: standard deviations of the states, in the form of X; None takes them as exact.
+        """
+        steps, given = check_count(n_steps, "n_steps"), self._given(X)
+        given.check_lengths(self.learned_.architecture.window, "a forecast")
+        return forecast(self.learned_, given, steps, std)
 
     def transform(self, X: Any) -> Any:
         """The lifted states φ(x), (T − n_delays, O)."""
@@ -145,6 +162,18 @@ class Fitted(Parameters):
     def information_(self) -> dict[str, Any]:
         """What its maker kept with the model."""
         return self.learned_.information
+
+    def measure_noise(self, X: Any) -> Self:
+        """Measure `noise_`, how far off K is, on trajectories that it should be good for."""
+        noise = lifted_noise(self.learned_, self._given(X).parts)
+        self._learned = replace(self.learned_, noise=noise)
+        return self
+
+    @property
+    def noise_(self) -> NDArray[np.float64] | None:
+        """How far off K is per application: the covariance of φ(x⁺) − K φ(x), if measured."""
+        noise = self.learned_.noise
+        return None if noise is None else noise.copy()
 
     @property
     def architecture_(self) -> Architecture:

@@ -8,13 +8,14 @@ from itertools import pairwise
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.network import Architecture, Weights, decode, encode
+from fedkoopman.koopman.slopes import decode_slope, encode_slope
 from fedkoopman.koopman.spectrum import Spectrum, decompose, modes
 from fedkoopman.koopman.training import Training
 from fedkoopman.systems.checks import check_count, check_positive, check_seed, finite_array, number
@@ -37,6 +38,8 @@ class Learned:
         updates: how often it was trained here.
         windows: how many windows `reference` is the mean of.
         information: whatever its maker wants to keep with it, as JSON knows it.
+        noise: how far off K is per application, the covariance (O, O) of φ(x⁺) − K φ(x) as
+            `koopman.residuals` estimates it; None where nobody measured it.
     """
 
     architecture: Architecture
@@ -50,6 +53,7 @@ class Learned:
     updates: int = 0
     windows: int = 0
     information: dict[str, Any] = field(default_factory=dict)
+    noise: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         weights = _checked_weights(self.architecture, self.weights)
@@ -73,6 +77,7 @@ class Learned:
             "updates": check_count(self.updates, "updates", least=0),
             "windows": check_count(self.windows, "windows", least=0),
             "information": _checked_information(self.information),
+            "noise": _checked_noise(self.noise, self.architecture.components),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -85,11 +90,8 @@ class Learned:
     @cached_property
     def modes(self) -> NDArray[np.complex128]:
         """How the newest state moves with each eigenvector of K, at the lift of `reference`."""
-        lifted = self.lift(self.reference.reshape(1, -1))[0]
-        with jax.enable_x64(True):
-            jacobian = jax.jacfwd(lambda y: decode(self.architecture, self._wide, y[:, None])[:, 0])
-            slope = np.asarray(jacobian(jnp.asarray(lifted)))
-        found = modes(slope[-self.architecture.state_dim :], self.spectrum.right)
+        lifted = self.lift(self.reference.reshape(1, -1))
+        found = modes(self.lower_slope(lifted)[0], self.spectrum.right)
         found.setflags(write=False)
         return found
 
@@ -99,17 +101,34 @@ class Learned:
 
     def lower(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The newest state of φ⁻¹ of every row, (n, O) → (n, d)."""
-        return self._by_columns(_decode, lifted)[:, -self.architecture.state_dim :]
+        return self.lower_window(lifted)[:, -self.architecture.state_dim :]
+
+    def lower_window(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """φ⁻¹ of every row, (n, O) → (n, μ d)."""
+        return self._by_columns(_decode, lifted)
+
+    def lift_slope(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Jacobian of φ at every row, (n, μ d) → (n, O, μ d)."""
+        return self._by_columns(encode_slope, windows)
+
+    def lower_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Jacobian of the newest state of φ⁻¹ at every row, (n, O) → (n, d, O)."""
+        return self.lower_window_slope(lifted)[:, -self.architecture.state_dim :]
+
+    def lower_window_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The Jacobian of φ⁻¹ at every row, (n, O) → (n, μ d, O)."""
+        return self._by_columns(decode_slope, lifted)
 
     def advance(self, lifted: NDArray[np.float64], applications: int) -> NDArray[np.float64]:
         """K applied to every row, over and over: (n, O) → (applications, n, O)."""
         result = np.empty((applications, *lifted.shape))
         for i in range(applications):
-            lifted = result[i] = lifted @ self._wide.operator.T
+            lifted = result[i] = lifted @ self.wide.operator.T
         return result
 
     @cached_property
-    def _wide(self) -> Weights:
+    def wide(self) -> Weights:
+        """The weights in float64, in which the network is evaluated."""
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.weights)
 
     def _by_columns(self, function: Any, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -117,8 +136,8 @@ class Learned:
         columns = np.zeros((rows.shape[1], 1 << (len(rows) - 1).bit_length()))
         columns[:, : len(rows)] = rows.T
         with jax.enable_x64(True):
-            result = np.asarray(function(self.architecture, self._wide, columns))
-        return np.ascontiguousarray(result[:, : len(rows)].T)
+            result = np.asarray(function(self.architecture, self.wide, columns))
+        return np.ascontiguousarray(np.moveaxis(result, -1, 0)[: len(rows)])
 
 
 @partial(jax.jit, static_argnums=0)
@@ -216,3 +235,12 @@ def _checked_information(information: Any) -> dict[str, Any]:
             f"information cannot be kept with the model ({short(str(error))}): give a dict of "
             "texts, finite numbers, lists and dicts"
         ) from None
+
+
+def _checked_noise(noise: Any, components: int) -> NDArray[np.float64] | None:
+    if noise is None:
+        return None
+    checked = covariance(noise, components, "noise")
+    if checked.ndim != 2:
+        raise InputError(f"noise has shape {checked.shape}: give ({components}, {components})")
+    return checked

@@ -13,6 +13,7 @@ from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.learned import Learned, check_training
 from fedkoopman.koopman.network import Architecture, Weights, initialise
+from fedkoopman.koopman.residuals import lifted_noise
 from fedkoopman.koopman.training import Training, client_update
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count, check_seed
@@ -91,6 +92,7 @@ class DeepKoopman(Fitted):
         information: dict[str, Any] | None = None,
         training: Training | None = None,
         random_state: int | None = 0,
+        noise: Any = None,
     ) -> Self:
         """A fitted estimator around weights that were trained elsewhere.
 
@@ -100,6 +102,7 @@ class DeepKoopman(Fitted):
             names, units: of the state's components.
             information: what should be saved along, as JSON knows it.
             training, random_state: for `partial_fit`.
+            noise: how far off K is per application, (O, O); see `koopman.residuals`.
         """
         if reference is None:
             reference = np.zeros((architecture.window, architecture.state_dim))
@@ -113,6 +116,7 @@ class DeepKoopman(Fitted):
             training or Training(),
             random_state,
             information=information or {},
+            noise=noise,
         )
         return cls._of(learned)
 
@@ -193,7 +197,7 @@ class DeepKoopman(Fitted):
         windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
         count = start.windows + len(windows)
         mean = windows.mean(axis=0).reshape(window, -1)
-        self._learned = replace(
+        learned = replace(
             start,
             dt=self.dt,
             weights=weights,
@@ -204,6 +208,8 @@ class DeepKoopman(Fitted):
             updates=start.updates + 1,
             windows=count,
         )
+        noise = lifted_noise(learned, given.parts)
+        self._learned = replace(learned, noise=noise if np.isfinite(noise).all() else None)
         return self
 
     def _architecture(self, state_dim: int) -> Architecture:

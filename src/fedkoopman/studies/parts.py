@@ -72,7 +72,10 @@ def _from_function(study: "Study", f: Callable[..., Any]) -> System:
 
 def _signature(f: Callable[..., Any]) -> tuple[dict[str, float], int]:
     """A function's keywords with their defaults, and how many arguments come before them."""
-    given = inspect.signature(f).parameters.values()
+    try:
+        given = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"its arguments are not known ({error}): write def f(x): …") from error
     defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}
     for name, value in defaults.items():
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+import jax
 import numpy as np
 
 from fedkoopman.federation.experiment import Experiment
@@ -22,7 +23,7 @@ def model_of(
     """The shared model as users have it; who trained it is told in counts only."""
     test = held_out(experiment).trajectories
     mean = test.reshape(-1, test.shape[-1]).mean(axis=0)
-    return DeepKoopman.from_weights(
+    model = DeepKoopman.from_weights(
         experiment.architecture,
         weights,
         dt=float(experiment.system.dt),
@@ -42,6 +43,9 @@ def model_of(
             "samples": sum(record["samples"] for record in records),
         },
     )
+    if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
+        model.measure_noise(list(test))  # what a filter or a forecast must know
+    return model
 
 
 def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:

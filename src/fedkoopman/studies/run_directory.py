@@ -36,6 +36,7 @@ OURS = (
     "summary.json",
     "untrained.json",
     "model.safetensors",
+    "model.md",
     "report.html",
     "checkpoint",
 )
@@ -73,29 +74,36 @@ class RunDirectory:
         """
         study.check()
         with writing(path):  # a name may be too long even to look for
-            if path.exists() and not path.is_dir():
-                raise InputError(f"{path} is a file: give a directory")
-            # Whoever was here before left a lock file; without one, such files are a user's own.
-            foreign = [] if (path / LOCK).exists() else [n for n in OURS if (path / n).exists()]
-            if foreign:
-                raise InputError(
-                    f"{path} holds {foreign[0]}, which a run would replace: give another directory"
-                )
+            _check_place(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            if not (path / "run.json").exists() or not (resume or _recorded(path)):
-                yield cls._created(path, study, seeds)
-            elif resume:
-                yield cls._taken_up(path, study, seeds)
-            else:
-                raise InputError(
-                    f"{path} holds a run: go on with it by --resume, or choose another --out"
-                )
+            yield cls._found(path, study, seeds, resume) or cls._created(path, study, seeds)
+
+    @classmethod
+    def foresee(cls, path: Path, study: Study, resume: bool) -> None:
+        """Refuse what `open` would refuse, without writing, before sites do long work."""
+        with writing(path):
+            _check_place(path)
+            above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+            if not os.access(above, os.W_OK):
+                raise InputError(f"cannot write {path}: no permission to write in {above}")
+        cls._found(path, study, None, resume)
 
     def of_seed(self, seed: int, architecture: Architecture) -> SeedDirectory:
         """The directory of one seed."""
         path = self.path / f"seed-{seed}" if self.nested else self.path
         return SeedDirectory(path, architecture, f"{self.study.digest()}:{seed}")
+
+    @classmethod
+    def _found(
+        cls, path: Path, study: Study, seeds: tuple[int, ...] | None, resume: bool
+    ) -> "RunDirectory | None":
+        """The old run in a directory, if it has to be minded."""
+        if not (path / "run.json").exists() or not (resume or _recorded(path)):
+            return None
+        if resume:
+            return cls._taken_up(path, study, seeds)
+        raise InputError(f"{path} holds a run: go on with it by --resume, or choose another --out")
 
     @classmethod
     def _created(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
@@ -174,6 +182,18 @@ def seconds_told(path: Path) -> float | None:
         return float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a path that is a file, or that holds files of a user's own with our names."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file: give a directory")
+    # Whoever was here before left a lock file; without one, such files are a user's own.
+    foreign = [] if (path / LOCK).exists() else [n for n in OURS if (path / n).exists()]
+    if foreign:
+        raise InputError(
+            f"{path} holds {foreign[0]}, which a run would replace: give another directory"
+        )
 
 
 def _recorded(path: Path) -> bool:

@@ -21,6 +21,7 @@ from safetensors.numpy import save as save_tensors
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import State
+from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.network import Architecture, Weights
@@ -88,6 +89,7 @@ class SeedDirectory:
     def finish(self, model: DeepKoopman, rollout: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what a finished seed leaves; the summary last, as the sign that all is there."""
         write_whole(self.path / "model.safetensors", to_bytes(model), REMEDY)
+        write_card(self.path / "model.safetensors", model, _scores(summary))
         write_json(self.path / "rollout.json", rollout)
         write_json(self.path / "summary.json", summary)
 
@@ -132,6 +134,12 @@ class SeedDirectory:
         self._untrained = about["untrained"]
         buffers = tuple(tuple(waiting) for waiting in about["buffers"])
         return State(about["slot"], weights, buffers), *about["records"]
+
+
+def _scores(summary: dict[str, Any]) -> dict[str, Any]:
+    """What a model's card tells of how good it is."""
+    names = {"l3": "test loss ℓ3", "E": "prediction error E", "horizon": "valid steps"}
+    return {words: summary[name] for name, words in names.items() if summary[name]["mean"]}
 
 
 def _named(weights: Weights) -> Iterator[tuple[str, Any]]:

@@ -22,7 +22,15 @@ from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.studies.source_file import shown
 from fedkoopman.systems import System
 
-__all__ = ["Knowledge", "Tell", "common_options", "known_noise", "known_system", "sample_of"]
+__all__ = [
+    "Knowledge",
+    "Tell",
+    "common_options",
+    "guessed_noise",
+    "known_noise",
+    "known_system",
+    "sample_of",
+]
 
 ENOUGH = 5_000
 """Samples from which noise and parameters are estimated."""
@@ -63,7 +71,7 @@ def known_noise(
     auto = {name: getattr(site.noise, name) == "auto" for name in ("observation", "process")}
     sample = sample_of(known, float(system.dt)) if any(auto.values()) else []
     if auto["observation"]:
-        observation = _first_guess([segment.observations for segment in sample], where)
+        observation = guessed_noise([segment.observations for segment in sample], where)
     else:
         observation = noise_of(site.noise.observation, m, f"{where}: noise.observation")
     if auto["process"]:
@@ -138,7 +146,7 @@ def common_options(system: System, site: SiteFile, sample: list[Segment]) -> dic
     return {"initial_mean": np.array(mean), "initial_cov": cov, "inputs": inputs}
 
 
-def _first_guess(sample: list[NDArray[np.float64]], where: str) -> NDArray[np.float64]:
+def guessed_noise(sample: list[NDArray[np.float64]], where: str) -> NDArray[np.float64]:
     """Variances from second differences, to which a smooth signal adds little; a channel that was
     never observed has 1."""
     if max(map(len, sample)) < 3:

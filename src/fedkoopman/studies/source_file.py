@@ -88,7 +88,7 @@ def _line(path: Path, row: int) -> int | None:
             reader = csv.reader(lines)
             single = len(next(reader, [])) == 1
             for cells in reader:
-                row -= bool(cells) or single
+                row -= single or len(cells) > 1 or bool("".join(cells).strip())
                 if row == 0:
                     return reader.line_num
     except (OSError, csv.Error):

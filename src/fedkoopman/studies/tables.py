@@ -165,7 +165,7 @@ def csv_rows(
         reader = csv.reader(lines)
         next(reader)
         while (row := _next_row(reader, table)) is not None:
-            if not row and len(table.names) > 1:
+            if len(table.names) > 1 and len(row) < 2 and not "".join(row).strip():
                 continue
             if len(row) != len(table.names) and row:
                 raise InputError(

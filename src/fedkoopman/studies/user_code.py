@@ -1,5 +1,6 @@
 """A site's own Python: `file.py:name` names an object that a file defines."""
 
+import hashlib
 import importlib.util
 import sys
 from collections.abc import Iterator
@@ -43,14 +44,17 @@ def load_object(reference: str, folder: Path) -> object:
 def _run(path: Path, changed: int, size: int) -> ModuleType:
     """Run a file; once, as long as it stays as it is, so that its functions are the same."""
     del changed, size
-    loader = _FromSource(f"fedkoopman_user_{path.stem}", str(path))
+    mark = hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    loader = _FromSource(f"fedkoopman_user_{path.stem}_{mark}", str(path))
     spec = importlib.util.spec_from_file_location(loader.name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[loader.name] = module  # where dataclasses look for the names in annotations
     try:
         with _as_program(path.parent):
             loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[loader.name]
         cause = " ".join(str(error).split())
         raise InputError(
             f"running {shown(path)} failed with {type(error).__name__}: {cause}: mend the file"

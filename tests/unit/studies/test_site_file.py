@@ -150,7 +150,7 @@ def bad(text: str, *says: str) -> Any:
         ),
         bad(
             CONTENT.replace("[[1, 0]]", "[[1, 0], [0, 1]]").replace("scale = [0.0174533]", ""),
-            "data.shift has 1 numbers but the sensor observes 2 components:",
+            "sensor.matrix has 2 rows but data.columns names 1 component:",
         ),
         bad(
             LEAST.replace('"identity"', '"linear"\nmatrix = [[1]]').replace(
@@ -167,7 +167,7 @@ def bad(text: str, *says: str) -> Any:
         bad(LEAST + "[noise]\nobservation = -1", "noise.observation is -1", '"auto" or'),
         bad(
             CONTENT.replace("observation = 0.01", "observation = { diagonal = [1, 2] }"),
-            "noise.observation.diagonal has 2 numbers but the sensor observes 1 component",
+            "noise.observation.diagonal has 2 numbers but data.columns names 1 component",
         ),
         bad(LEAST + "[initial]\nmean = []", "initial.mean is []"),
         bad(LEAST + "[bounds]\ntheta = 5", "bounds.theta is 5", "[lowest, highest]"),

@@ -1,0 +1,135 @@
+"""`fedkoopman inspect`: what a model's file says of itself."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+EXAMPLE = r"""
+python -c "import fedkoopman as fk; s = fk.systems.VanDerPol()
+x = fk.simulate(s, steps=300, batch=8)
+fk.DeepKoopman(8, dt=s.dt, epochs=20).fit(x).save('m.safetensors')"
+fedkoopman inspect m.safetensors --plot spectrum.png
+"""
+
+ModelFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="MODEL",
+        help="A model's file, model.safetensors of a run or what DeepKoopman.save wrote.",
+        show_default=False,
+    ),
+]
+
+
+def inspect(
+    model: ModelFile,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print all of it as JSON, for other programs.")
+    ] = False,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also draw the eigenvalues and modes: .png, .svg or .pdf.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Show a model: its states, who trained it (in counts), its spectrum and modes."""
+    from fedkoopman.reports.plots import PLOTS
+    from fedkoopman.studies.files import check_output, written_whole
+
+    if plot is not None:
+        check_output(plot, PLOTS)
+
+    from fedkoopman.koopman import load_model
+    from fedkoopman.koopman.facts import facts
+
+    about = facts(load_model(model))
+    if plot is not None:
+        from fedkoopman.reports.model_plots import plot_spectrum
+
+        with written_whole(plot) as [partial]:
+            plot_spectrum(partial, about["spectrum"])
+    if as_json:
+        typer.echo(json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    _show(about)
+    if plot is not None:
+        typer.echo(f"wrote {plot}")
+    typer.echo(
+        f"next: fedkoopman predict {model} DATA --steps 50 --plot forecast.png (or --site "
+        "site.toml instead of DATA)"
+    )
+
+
+def _show(about: dict[str, Any]) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    console.print(_overview(about))
+    console.print(_spectrum(about))
+
+
+def _overview(about: dict[str, Any]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    shape, training = about["architecture"], about["training"]
+    names = [s["name"] + (f" [{s['unit']}]" if s["unit"] not in ("", "1") else "")
+             for s in about["states"]]  # fmt: skip
+    hidden = f"{shape['hidden_layers']} × {shape['width']}, {shape['activation']}"
+    table = Table(box=box.SIMPLE, show_header=False)
+    table.add_row("states", ", ".join(names))
+    table.add_row("dt", f"{about['dt']:g}")
+    if shape["depth"] > 1:
+        table.add_row("one step of K", f"{about['step']:g}, {shape['depth']} samples")
+    if shape["window"] > 1:
+        table.add_row("window", f"{shape['window']} samples")
+    table.add_row("lifted states", str(shape["components"]))
+    table.add_row("hidden layers", hidden if shape["hidden_layers"] else "none")
+    table.add_row("weights", f"{about['weights']:,} in {training['precision']}")
+    for name, value in about["information"].items():
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        table.add_row(name, " ".join(str(text).split()))
+    if about["updates"]:
+        table.add_row("trained", f"{about['updates']} times, on {about['windows']:,} windows")
+    table.add_row("its own error", "measured" if about["error_known"] else "not measured")
+    return table
+
+
+def _spectrum(about: dict[str, Any]) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    names = [state["name"] for state in about["states"]]
+    table = Table(box=box.SIMPLE, pad_edge=False)
+    for title in ("eigenvalue", "frequency", "decay rate", "half-life"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("moves most")
+    for row in about["spectrum"]:
+        real, imaginary = row["eigenvalue"]
+        value = f"{real:.4f}" + (f" ± {imaginary:.4f}i" if row["pair"] else "")
+        moved = sorted(names, key=row["mode"].__getitem__, reverse=True)[:2]
+        table.add_row(
+            value,
+            "" if row["frequency"] is None else f"{row['frequency']:.4g}",
+            "∞" if row["decay_rate"] is None else f"{row['decay_rate']:.4g}",
+            _half_life(row),
+            ", ".join(f"{name} {row['mode'][name]:.2g}" for name in moved),
+        )
+    return table
+
+
+def _half_life(row: dict[str, Any]) -> str:
+    if row["decay_rate"] is None:
+        return "0"
+    if row["half_life"] is None:
+        return "∞"
+    grows = " (doubles)" if row["half_life"] < 0 else ""
+    return f"{abs(row['half_life']):.4g}{grows}"

@@ -1,0 +1,278 @@
+"""`fedkoopman predict`: what comes after a user's states or observations."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.inspect import ModelFile
+from fedkoopman.cli.values import numbers, whole
+from fedkoopman.errors import InputError
+
+if TYPE_CHECKING:
+    from fedkoopman.koopman import DeepKoopman
+    from fedkoopman.studies.prediction import Prediction
+    from fedkoopman.studies.states import SiteStates
+
+EXAMPLE = r"""
+python -c "import fedkoopman as fk, numpy as np; s = fk.systems.VanDerPol()
+x = fk.simulate(s, steps=300, batch=8); np.save('x.npy', x[:4, :200])
+fk.DeepKoopman(8, dt=s.dt, epochs=20).fit(x[4:]).save('m.safetensors')"
+fedkoopman predict m.safetensors x.npy --steps 50 --plot forecast.png
+"""
+
+SOURCE, OUTPUT = "Data", "Output"
+
+
+def predict(
+    model: ModelFile,
+    data: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="DATA",
+            help="States with the model's names as columns (CSV, Parquet) or as arrays (T, d) or "
+            "(B, T, d); with --sensor, raw observations.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    steps: Annotated[
+        int,
+        typer.Option(
+            parser=whole(1), metavar="H", help="How many steps of K ahead.", show_default=False
+        ),
+    ],
+    sensor: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="TOML file that says how the data observe the state: they are filtered first.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    site: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="site.toml",
+            help="A site file, instead of DATA: its segments are filtered first.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    process_noise: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VARIANCE",
+            help="With --sensor or --site: how far off the model is per step, in the states' "
+            "units; otherwise as measured in its training.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="The data's columns in the order of the states, or of the sensor.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    segment_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column that tells trajectories apart; otherwise segment, if there is one.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Column of sampling instants; otherwise time, if there is one.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the forecast goes: .csv, .parquet or .npz; without --plot too, it is "
+            "printed as CSV.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Draw the forecast with its ±2σ bands: .png, .svg or .pdf.",
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+) -> None:
+    """Forecast states, with standard deviations, from states or from raw observations."""
+    _check_files(model, site or data, sensor, out, plot)
+    if site is not None:
+        for name, given in (
+            ("DATA", data), ("--sensor", sensor), ("--columns", columns),
+            ("--segment-column", segment_column), ("--time-column", time_column),
+        ):  # fmt: skip
+            if given is not None:
+                raise InputError(f"{name} is given but --site brings its own: leave out one")
+    elif data is None:
+        raise InputError("there is no DATA to go on from: give a file of states or observations")
+    if process_noise is not None and sensor is None and site is None:
+        raise InputError("--process-noise is for filtering observations: give --sensor too")
+    keep_compiled()
+
+    from fedkoopman.koopman import load_model
+
+    loaded = load_model(model)
+    chosen = columns.split(",") if columns else None
+    if site is not None:
+        found = _from_site(loaded, site, steps, process_noise)
+    elif sensor is None or data is None:
+        assert data is not None
+        found = _from_states(loaded, data, steps, chosen, segment_column, time_column)
+    else:
+        found = _from_observations(
+            loaded, data, sensor, steps, chosen, segment_column, time_column, process_noise
+        )
+    _write(found, out, plot)
+
+
+def _from_states(
+    model: "DeepKoopman",
+    data: Path,
+    steps: int,
+    columns: list[str] | None,
+    segment_column: str | None,
+    time_column: str | None,
+) -> "Prediction":
+    from fedkoopman.studies.prediction import predict_states
+    from fedkoopman.studies.state_files import read_states
+
+    states, stds = read_states(
+        data,
+        model,
+        columns=columns,
+        segment_column=segment_column,
+        time_column=time_column,
+    )
+    return predict_states(model, states, steps, stds)
+
+
+def _from_site(
+    model: "DeepKoopman", site: Path, steps: int, process_noise: str | None
+) -> "Prediction":
+    from fedkoopman.studies.site_file import SiteFile
+    from fedkoopman.studies.site_prediction import predict_site
+
+    variances = None if process_noise is None else numbers(process_noise, "--process-noise")
+    return predict_site(model, SiteFile.load(site), steps, variances)
+
+
+def _from_observations(
+    model: "DeepKoopman",
+    data: Path,
+    sensor: Path,
+    steps: int,
+    columns: list[str] | None,
+    segment_column: str | None,
+    time_column: str | None,
+    process_noise: str | None,
+) -> "Prediction":
+    from fedkoopman.koopman.kalman import lift_noise
+    from fedkoopman.studies.data import read_observations
+    from fedkoopman.studies.prediction import predict_observations
+    from fedkoopman.studies.sensor_file import read_sensor
+
+    if process_noise is None and model.noise_ is None:
+        raise InputError(
+            "the model does not say how far off it is, which a filter must know: give "
+            "--process-noise, a variance per step in units of the states"
+        )
+    sensor_file = read_sensor(sensor)
+    dim = model.architecture_.state_dim
+    sensor_file.check_states(dim)
+    observations = read_observations(
+        data,
+        columns=columns or sensor_file.columns,
+        segment_column=segment_column,
+        time_column=time_column,
+    )
+    noise = None
+    if process_noise is not None:
+        noise = lift_noise(model, numbers(process_noise, "--process-noise"))
+    return predict_observations(
+        model,
+        sensor_file.sensor(dim),
+        observations,
+        steps,
+        observation_noise=sensor_file.noise,
+        process_noise=noise,
+        initial_mean=sensor_file.initial_mean,
+        initial_cov=sensor_file.initial_cov,
+    )
+
+
+def _check_files(
+    model: Path, data: Path | None, sensor: Path | None, out: Path | None, plot: Path | None
+) -> None:
+    """Refuse what could not be written, before anything is loaded."""
+    from fedkoopman.reports.plots import PLOTS
+    from fedkoopman.reports.states import TABLES
+    from fedkoopman.studies.files import check_output
+
+    seen = {path.resolve() for path in (model, data, sensor) if path is not None}
+    for path, suffixes in ((out, TABLES), (plot, PLOTS)):
+        if path is None:
+            continue
+        check_output(path, suffixes)
+        if path.resolve() in seen:
+            raise InputError(f"{path} is given twice, as input or output: give another name")
+        seen.add(path.resolve())
+
+
+def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
+    from fedkoopman.reports.model_plots import plot_forecast
+    from fedkoopman.reports.states import write_states
+    from fedkoopman.studies.files import written_whole
+
+    targets = [path for path in (out, plot) if path is not None]
+    if not targets:
+        _print(found.future)
+        return
+    with written_whole(*targets) as partial:
+        if out is not None:
+            write_states(partial[0], found.future)
+        if plot is not None:
+            plot_forecast(partial[-1], found.past, found.future)
+    count = len(found.future.means)
+    segments = f"{count} segment{'' if count == 1 else 's'}"
+    typer.echo(
+        f"wrote {' and '.join(map(str, targets))}: {len(found.future.means[0])} steps ahead of "
+        f"{segments}; uncertainty from {found.basis}"
+    )
+    if found.past.consistency is not None:
+        typer.echo(f"filter: {found.past.summary}")
+
+
+def _print(future: "SiteStates") -> None:
+    import csv
+
+    from fedkoopman.reports.states import columns
+
+    table = columns(future)
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*(values.tolist() for values in table.values()), strict=True))

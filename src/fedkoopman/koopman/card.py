@@ -1,0 +1,202 @@
+"""A model's card: Markdown to lie beside its file, for whoever comes upon it later."""
+
+import json
+import os
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fedkoopman.durable import write_whole
+from fedkoopman.koopman.facts import facts, pace
+from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.version import __version__
+
+__all__ = ["card", "write_card"]
+
+LEADING = 8
+"""Modes shown; `fedkoopman inspect` shows all."""
+
+WORDS = {
+    "study": "study",
+    "digest": "digest of the study",
+    "scheme": "how it was trained",
+    "clients": "sites",
+    "slots": "time slots",
+    "rounds": "local trainings",
+    "samples": "samples trained on",
+    "seed": "seed",
+}
+
+
+def write_card(
+    model_file: str | os.PathLike[str], model: Fitted, scores: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the card beside a model's file, with its name and the ending .md; returns its path."""
+    file = Path(model_file)
+    path = file.with_suffix(".md")
+    write_whole(path, card(model, scores=scores, file=file.name).encode())
+    return path
+
+
+def card(
+    model: Fitted,
+    *,
+    scores: Mapping[str, Any] | None = None,
+    file: str = "model.safetensors",
+) -> str:
+    """The card as Markdown.
+
+    Arguments:
+        scores: what was reached, by name: a number, or its mean and standard deviation as
+            {"mean": …, "std": …}.
+        file: what the model's file is called, for the examples.
+    """
+    about = facts(model)
+    parts = [
+        _opening(about),
+        _states(about),
+        _makers(about),
+        _scores(scores or {}),
+        _spectrum(about),
+        _use(about, file),
+        _limits(about),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _opening(about: dict[str, Any]) -> str:
+    shape = about["architecture"]
+    name = about["information"].get("study")
+    hidden = shape["hidden_layers"]
+    layers = f"{hidden} hidden layer{'' if hidden == 1 else 's'} of {shape['width']}"
+    inner = f"{layers}, {shape['activation']}" if hidden else "no hidden layers"
+    return (
+        f"# A Koopman model{f' of {_cell(name)}' if name else ''}\n\n"
+        "A linear model in learned coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'). "
+        f"φ and φ⁻¹ are networks ({inner}), K is {shape['components']} × {shape['components']}; "
+        f"{about['weights']:,} weights in {about['training']['precision']}. "
+        f"Card written by fedkoopman {__version__}."
+    )
+
+
+def _states(about: dict[str, Any]) -> str:
+    shape = about["architecture"]
+    rows = [f"| {_cell(s['name'])} | {_cell(_unit(s['unit']))} |" for s in about["states"]]
+    lines = ["## States", "", "| state | unit |", "|---|---|", *rows, ""]
+    lines.append(f"Sampled every {about['dt']:g}; one application of K advances {about['step']:g}.")
+    if shape["window"] > 1:
+        lines.append(f"It sees {shape['window']} samples in a row at a time, oldest first.")
+    return "\n".join(lines)
+
+
+def _makers(about: dict[str, Any]) -> str:
+    rows = {WORDS.get(name, name): value for name, value in about["information"].items()}
+    if about["updates"]:
+        rows |= {"trainings here": about["updates"], "windows": about["windows"]}
+    if not rows:
+        return ""
+    lines = [f"| {_cell(name)} | {_cell(_shown(value))} |" for name, value in rows.items()]
+    return "\n".join(["## Who trained it", "", "| | |", "|---|---|", *lines])
+
+
+def _scores(scores: Mapping[str, Any]) -> str:
+    if not scores:
+        return ""
+    lines = [f"| {_cell(name)} | {_cell(_score(value))} |" for name, value in scores.items()]
+    return "\n".join(["## Scores", "", "| score | value |", "|---|---|", *lines])
+
+
+def _spectrum(about: dict[str, Any]) -> str:
+    rows, names = about["spectrum"], [state["name"] for state in about["states"]]
+    lines = [
+        "## Slowest modes",
+        "",
+        "| eigenvalue | frequency | pace | moves most |",
+        "|---|---|---|---|",
+    ]
+    for row in rows[:LEADING]:
+        real, imaginary = row["eigenvalue"]
+        value = f"{real:.4g}" + (f" ± {imaginary:.4g} i" if row["pair"] else "")
+        most = max(names, key=row["mode"].__getitem__)
+        frequency = "" if row["frequency"] is None else f"{row['frequency']:.4g}"
+        lines.append(f"| {value} | {frequency} | {pace(row)} | {_cell(most)} |")
+    if len(rows) > LEADING:
+        lines += ["", f"{len(rows) - LEADING} more fade faster."]
+    return "\n".join(lines)
+
+
+def _use(about: dict[str, Any], file: str) -> str:
+    shape = about["architecture"]
+    quoted, graph = shlex.quote(file), shlex.quote(f"{Path(file).stem}.onnx")
+    start = "x[-1]" if shape["window"] == 1 else f"x[-{shape['window']}:]"
+    return (
+        "## Use\n\n"
+        "```sh\n"
+        f"fedkoopman inspect {quoted}\n"
+        f"fedkoopman predict {quoted} states.csv --steps 50 --plot forecast.png\n"
+        f"fedkoopman predict {quoted} z.csv --sensor sensor.toml --steps 50 --plot forecast.png\n"
+        f"fedkoopman export {quoted} --onnx {graph}\n"
+        "```\n\n"
+        "```python\n"
+        "import fedkoopman as fk\n\n"
+        f"model = fk.load_model({json.dumps(file, ensure_ascii=False)})\n"
+        f"model.simulate({start}, n_steps=50)  # states to come\n"
+        "model.forecast(x, n_steps=50)  # with their uncertainty\n"
+        "fk.KoopmanFilter(model, sensor, observation_noise=0.01).smooth(z)  # from observations\n"
+        "```"
+    )
+
+
+def _limits(about: dict[str, Any]) -> str:
+    growing = sum(row["modulus"] > 1 for row in about["spectrum"])
+    lines = [
+        "## Limits",
+        "",
+        "- It holds where it was trained. States beyond those of the training are extrapolated by "
+        "networks, which says nothing of the system.",
+        "- It is linear in its coordinates: forecasts follow the eigenvalues of K and, far enough "
+        "ahead, fade or grow whatever the system does. A chaotic system has no such model.",
+        "- Uncertainties come from errors measured on given trajectories, not from a proof.",
+        "- The file holds weights, settings, counts, the mean of the training windows and, where "
+        "measured, the covariance of the model's own errors; no observation and no trajectory.",
+    ]
+    if growing:
+        lines.insert(
+            4,
+            f"- {growing} mode{'' if growing == 1 else 's'} of K grow{'s' if growing == 1 else ''}:"
+            " long forecasts run away.",
+        )
+    if not about["error_known"]:
+        lines.insert(
+            -1,
+            "- Nobody measured how far off it is: `fk.KoopmanFilter` needs `process_noise` or "
+            "`fit_noise`.",
+        )
+    return "\n".join(lines)
+
+
+def _unit(unit: str) -> str:
+    return "" if unit in ("", "1") else unit
+
+
+def _score(value: Any) -> str:
+    if isinstance(value, Mapping):
+        mean, std = value.get("mean"), value.get("std")
+        return _number(mean) + (f" ± {_number(std)}" if std else "")
+    return _number(value)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else "not finite"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None or isinstance(value, dict | list):
+        return json.dumps(value, ensure_ascii=False)
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
+
+
+def _cell(text: Any) -> str:
+    """A text as it may stand in a table."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
