@@ -24,7 +24,7 @@ from fedkoopman.cli import (
     run,
     sweep,
 )
-from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.interruption import Interrupted, interruptible
 from fedkoopman.errors import ComputationError, InputError
 
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
@@ -89,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="replace")  # a terminal may not know ℓ
     try:
         command = get_command(app)
-        code = command.main(args=arguments, prog_name="fedkoopman", standalone_mode=False)
+        with interruptible():
+            code = command.main(args=arguments, prog_name="fedkoopman", standalone_mode=False)
     except InputError as error:
         return _fail(error, WRONG_INPUT)
     except ComputationError as error:

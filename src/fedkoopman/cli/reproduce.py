@@ -30,7 +30,7 @@ EXAMPLE = """
 fedkoopman reproduce fig-comparison --fast --out trial
 """
 ALL = "all"
-SEEDS, FAST_SEEDS = 5, 2
+SEEDS, FAST_SEEDS, MOST_SEEDS = 5, 2, 1000
 TRAJECTORIES = 200
 SHOWN = 3
 """Up to so many items are printed in full; of more, the verdicts are counted."""
@@ -49,7 +49,7 @@ def reproduce(
     seeds: Annotated[
         int | None,
         typer.Option(
-            parser=whole(1),
+            parser=whole(1, MOST_SEEDS),
             metavar="N",
             help=f"Seeds of every run; the paper takes {SEEDS}, as we do, and {FAST_SEEDS} with "
             "--fast.",
@@ -126,6 +126,8 @@ def _chosen(names: Sequence[str]) -> list[About]:
 
 
 def _check_directory(out: Path) -> None:
+    if str(out) in ("", "."):
+        raise InputError(f"--out is {str(out)!r}: name a directory for the results alone")
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file: give a directory")
     if not out.absolute().parent.is_dir():
@@ -178,11 +180,11 @@ def _reproduce(
     from fedkoopman.reports.paper_terminal import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
-    for about in chosen:
-        saved = read_saved(out, about.name)
+    for name in CATALOGUE:
+        saved = read_saved(out, name)
         if saved is not None and saved.fast != options.fast:
             how = "with" if saved.fast else "without"
-            raise InputError(f"{out} holds {about.name} made {how} --fast: choose another --out")
+            raise InputError(f"{out} holds {name} made {how} --fast: choose another --out")
     # What cannot be computed is refused before anything is.
     settings = {name: item.settings(options) for name, item in modules.items()}
     total = sum(item.slots(options) for item in modules.values())
@@ -205,7 +207,7 @@ def _reproduce(
             show(one)
     if len(done) > SHOWN:
         show_counts(done)
-    typer.echo(f"report: {_write_index(out, again([], False))}")
+    typer.echo(f"report: {_write_index(out)}")
 
 
 def _made(about: About, out: Path) -> "Reproduced | None":
@@ -222,12 +224,12 @@ def _made(about: About, out: Path) -> "Reproduced | None":
     return Reproduced(about.name, about.paper, about.title, saved.command, findings, saved.fast)
 
 
-def _write_index(out: Path, command: str) -> Path:
+def _write_index(out: Path) -> Path:
     """A page over all items that the directory holds, also those of earlier commands."""
     from fedkoopman.reports.paper_files import write_index
 
     made = [_made(about, out) for about in CATALOGUE.values()]
-    return write_index(out, [one for one in made if one is not None], command)[0]
+    return write_index(out, [one for one in made if one is not None])[0]
 
 
 @contextmanager

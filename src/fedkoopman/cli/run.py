@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.next_step import tell_next
 from fedkoopman.cli.settings import Settings, StudyFile, read_study
 from fedkoopman.cli.site_progress import site_progress
@@ -140,6 +140,7 @@ def _run(
         RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:
             prepared_sites(study, tell_sites)
+    heed()
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
     with slot_progress(progress, study.slots * count) as (tally, show):
 

@@ -15,8 +15,8 @@ def number(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a number") from None
 
 
-def whole(least: int) -> Callable[[str], int]:
-    """A whole number of at least `least`."""
+def whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
+    """A whole number from `least` to `most`."""
 
     def parse(text: str) -> int:
         try:
@@ -25,6 +25,8 @@ def whole(least: int) -> Callable[[str], int]:
             raise typer.BadParameter(f"{text!r} is not a whole number") from None
         if value < least:
             raise typer.BadParameter(f"{value} is below {least}, the least there can be")
+        if value > most:
+            raise typer.BadParameter(f"{value} is above {most}, the most there can be")
         return value
 
     return parse

@@ -106,7 +106,7 @@ def estimate(
         dt=None if dt is None else check.intervals(dt, steps, batch),
     )
     check.same_dimensions(problem.system, problem.sensor)
-    if room is not None:
+    if room is not None and transform is not None:  # particles compile for T itself
         problem = problem.filled(room)
     check_seed(seed)
     if transform is not None:

@@ -98,13 +98,12 @@ def write_item(out: Path, item: Reproduced) -> Path:
     return page
 
 
-def write_index(out: Path, items: Sequence[Reproduced], command: str) -> tuple[Path, Path]:
+def write_index(out: Path, items: Sequence[Reproduced]) -> tuple[Path, Path]:
     """Write OUT/index.html and OUT/paper.md, with copies of its images in OUT/paper/.
 
     Arguments:
         out: where the items' own files already are.
         items: in the order in which they are shown.
-        command: that makes all of them.
     """
     from fedkoopman.reports.paper_markdown import paper_markdown
     from fedkoopman.reports.paper_pages import index_page
@@ -115,8 +114,8 @@ def write_index(out: Path, items: Sequence[Reproduced], command: str) -> tuple[P
             content = (out / item.name / f"{item.name}.png").read_bytes()
             write_whole(images / f"{item.name}.png", content)
     index, text = out / "index.html", out / "paper.md"
-    write_whole(text, paper_markdown(items, command).encode())
-    write_whole(index, index_page(items, command).encode())
+    write_whole(text, paper_markdown(items).encode())
+    write_whole(index, index_page(items).encode())
     return index, text
 
 

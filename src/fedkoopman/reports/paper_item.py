@@ -4,9 +4,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fedkoopman.studies.paper.result import FAILS, HOLDS, OPEN, Findings
+from fedkoopman.studies.paper.result import FAILS, HOLDS, OPEN, Claim, Findings
 
-__all__ = ["VERDICTS", "Reproduced", "counts"]
+__all__ = ["VERDICTS", "Reproduced", "commands", "counts", "worded"]
 
 VERDICTS = (HOLDS, FAILS, OPEN)
 
@@ -14,6 +14,7 @@ SPREAD = (
     "Bands and bars reach one standard deviation to either side; on a logarithmic axis they end at "
     "a third of the mean, if not before."
 )
+OURS = "ours, not the paper's: "
 FAST = (
     "Made with --fast: few seeds and slots. This shows that everything works; the numbers are not "
     "those of the full item and decide nothing."
@@ -69,6 +70,21 @@ class Reproduced:
 
 
 def counts(items: Iterable[Reproduced]) -> dict[str, int]:
-    """How many claims have each verdict."""
-    found = Counter(claim.verdict for item in items for claim in item.findings.claims)
+    """How many of the paper's claims have each verdict; those of our own do not count."""
+    found = Counter(c.verdict for item in items for c in item.findings.claims if not c.ours)
     return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def worded(claim: Claim) -> str:
+    """A claim's text; one of our own says so."""
+    return f"{OURS}{claim.text}" if claim.ours else claim.text
+
+
+def commands(items: Iterable[Reproduced]) -> str:
+    """How the items were made: by one command with all their names, or by several."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        found.setdefault(item.command.replace(item.name, "ITEM", 1), []).append(item.name)
+    return "\n".join(
+        command.replace("ITEM", " ".join(names), 1) for command, names in found.items()
+    )

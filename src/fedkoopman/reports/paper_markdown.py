@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from fedkoopman.reports.paper_item import FAST, Reproduced, counts
+from fedkoopman.reports.paper_item import FAST, Reproduced, counts, worded
 
 __all__ = ["item_markdown", "paper_markdown"]
 
@@ -12,42 +12,44 @@ def item_markdown(item: Reproduced) -> str:
     """The figure, the table, the verdicts and the notes."""
     lines = [f"# {_text(item.paper)}: {_text(item.heading)}", ""]
     lines += _fast([item])
-    rows = [(c.text, f"**{c.verdict}**", c.evidence, c.why) for c in item.findings.claims]
-    lines += _table(("the paper's claim", "verdict", "ours", "why"), rows, marked=(1,))
+    rows = [(worded(c), f"**{c.verdict}**", c.evidence, c.why) for c in item.findings.claims]
+    lines += _table(("claim", "verdict", "ours", "why"), rows, marked=(1,))
     lines += ["", *_body(item, f"{item.name}.png")]
     return "\n".join(lines) + "\n"
 
 
-def paper_markdown(items: Sequence[Reproduced], command: str) -> str:
+def paper_markdown(items: Sequence[Reproduced]) -> str:
     """Every claim of the paper with our verdict and number, then every item.
 
     Arguments:
         items: in the order in which they are shown; their images are expected in `paper/`.
-        command: that makes all of them.
     """
     found = counts(items)
     lines = [
         "# The paper, reproduced",
         "",
-        f"All figures, tables and verdicts on this page were written by {_code(command)}; nothing "
-        "was filled in by hand. A verdict is computed from the numbers beside it. ± and bands are "
-        "standard deviations over seeds; every item's page names its seeds and holds the exact "
-        "study of every line. The same command gives the same numbers again, measured times apart; "
-        "another kind of processor may round the last digit otherwise, which training magnifies: "
-        "compare within the spread over seeds.",
+        "Figures, tables and verdicts on this page were written by `fedkoopman reproduce`; each "
+        "item names its command. Readings of the paper's words (“similar”, “quickly”) and remarks "
+        "are ours, and stand in the notes. A verdict is computed from the numbers beside it. ± and "
+        "bands are standard deviations over seeds; every item's page names its seeds and holds the "
+        "exact study of every line. The same command gives the same numbers again, measured times "
+        "apart; another kind of processor may round the last digit otherwise, which training "
+        "magnifies: compare within the spread over seeds.",
         "",
         *_fast(items),
-        *_table(("verdict", "claims"), [(verdict, str(n)) for verdict, n in found.items()]),
+        *_table(
+            ("verdict", "the paper's claims"), [(verdict, str(n)) for verdict, n in found.items()]
+        ),
         "",
         "## Every claim",
         "",
     ]
     rows = [
-        (f"[{_text(i.paper)}](#{i.name})", c.text, f"**{c.verdict}**", c.evidence, c.why)
+        (f"[{_text(i.paper)}](#{i.name})", worded(c), f"**{c.verdict}**", c.evidence, c.why)
         for i in items
         for c in i.findings.claims
     ]
-    columns = ("where", "the paper's claim", "verdict", "ours", "why it differs")
+    columns = ("where", "claim", "verdict", "our result", "why")
     lines += _table(columns, rows, marked=(0, 2))
     for item in items:
         said = ", ".join(f"{n} {verdict}" for verdict, n in counts([item]).items() if n)

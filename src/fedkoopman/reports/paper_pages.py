@@ -6,7 +6,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from fedkoopman.reports.paper_item import FAST, Reproduced, counts
+from fedkoopman.reports.paper_item import FAST, Reproduced, commands, counts, worded
 from fedkoopman.studies.paper.result import FAILS, HOLDS, OPEN, Claim, Table
 
 __all__ = ["index_page", "item_page"]
@@ -46,12 +46,11 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
     return _page(f"{item.paper}: {item.heading}", parts)
 
 
-def index_page(items: Sequence[Reproduced], command: str) -> str:
+def index_page(items: Sequence[Reproduced]) -> str:
     """A page over all items, beside their directories.
 
     Arguments:
         items: in the order in which they are shown.
-        command: that makes all of them.
     """
     facts = "".join(
         f"<div><dt>{_badge(verdict)}</dt><dd>{number}</dd></div>"
@@ -67,7 +66,7 @@ def index_page(items: Sequence[Reproduced], command: str) -> str:
     for item in items:
         address = escape(f"{item.name}/{item.name}.html")
         claims = "".join(
-            f"<li>{_badge(claim.verdict)} {escape(claim.text)}"
+            f"<li>{_badge(claim.verdict)} {escape(worded(claim))}"
             f'<span class="caption">{escape(claim.evidence)}</span></li>\n'
             for claim in item.findings.claims
         )
@@ -75,7 +74,7 @@ def index_page(items: Sequence[Reproduced], command: str) -> str:
             f'<h2><a href="{address}">{escape(item.paper)}: {escape(item.heading)}</a></h2>',
             f'<div class="item"><div>{_thumbnail(item, address)}</div>\n<ul>\n{claims}</ul></div>',
         ]
-    parts += ["<h2>How it was made</h2>", _code(command)]
+    parts += ["<h2>How it was made</h2>", _code(commands(items))]
     return _page("The paper, reproduced", parts)
 
 
@@ -99,7 +98,8 @@ def _badge(verdict: str) -> str:
 
 
 def _claim(claim: Claim) -> str:
-    rows = [("Paper", claim.text), ("Ours", claim.evidence), ("Why", claim.why)]
+    whose = "Our claim" if claim.ours else "Paper"
+    rows = [(whose, claim.text), ("Ours", claim.evidence), ("Why", claim.why)]
     terms = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>\n" for name, text in rows if text)
     style, _ = BADGES[claim.verdict]
     return f'<div class="claim {style}">{_badge(claim.verdict)}\n<dl>\n{terms}</dl></div>'

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedkoopman.reports.paper_item import FAST, VERDICTS, Reproduced, counts
+from fedkoopman.reports.paper_item import FAST, VERDICTS, Reproduced, counts, worded
 from fedkoopman.studies.paper.result import FAILS, HOLDS, OPEN
 from fedkoopman.studies.paper.result import Table as ItemTable
 
@@ -45,7 +45,7 @@ def show(item: Reproduced) -> None:
         console.print(grid)
     for claim in item.findings.claims:
         style = COLOURS[claim.verdict]
-        console.print(Text.assemble((claim.verdict, f"bold {style}"), ": ", claim.text))
+        console.print(Text.assemble((claim.verdict, f"bold {style}"), ": ", worded(claim)))
         for line in filter(None, (claim.evidence, claim.why)):
             console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
 

@@ -10,6 +10,7 @@ from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, 
 from fedkoopman.reports.page import Cell, Page, counted, number
 from fedkoopman.reports.run_files import RunFiles, read_run
 from fedkoopman.reports.run_model import spectrum_section, trajectory_section
+from fedkoopman.reports.run_sites import sites_section
 from fedkoopman.reports.run_statistics import Spread
 from fedkoopman.studies.files import written_whole
 
@@ -42,6 +43,7 @@ def _page(run: RunFiles) -> Page:
     page = Page(str(run.study.get("name", "unnamed study")))
     _overview(page, run)
     _learning(page, run)
+    sites_section(page, run)
     _clients(page, run)
     trajectory_section(page, run)
     spectrum_section(page, run)
@@ -102,7 +104,11 @@ def _overview(page: Page, run: RunFiles) -> None:
 
 def _learning(page: Page, run: RunFiles) -> None:
     page.heading("Learning curves")
-    caption = "On noise-free held-out trajectories; slot 0 is the untrained model."
+    real = bool(run.study.get("sites", {}).get("files"))
+    kind = (
+        "the smoothed states of held-out segments" if real else "noise-free held-out trajectories"
+    )
+    caption = f"On {kind}; slot 0 is the untrained model."
     if len(run.seeds) > 1:
         caption += (
             f" Lines are means over {len(run.seeds)} seeds, bands reach one standard deviation"

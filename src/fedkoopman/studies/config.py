@@ -287,6 +287,16 @@ def _check_sites(study: Study) -> None:
         )
     if study.recordings.train:
         raise InputError("both sites.files and recordings.train are given: give one of them")
+    for part, names in (
+        (study.clients, ("sensor", "observation_noise", "process_noise", "dynamics")),
+        (study.estimation, ("initial_mean", "initial_cov")),
+    ):
+        for name in names:
+            if getattr(part, name) != getattr(type(part)(), name):
+                raise InputError(
+                    f"{part.dotted(name)} is {short(getattr(part, name))} but every site says this "
+                    "for itself: leave it out, and look into the site files"
+                )
 
 
 def _check_recordings(study: Study) -> None:

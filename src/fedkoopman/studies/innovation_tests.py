@@ -18,6 +18,8 @@ __all__ = ["LAGS", "ChannelTest", "InitialTest", "channel_tests", "first_samples
 LAGS = 10
 MARGIN = 1.25
 """Ratios of variances nearer to 1 than this are of no consequence, however significant."""
+INITIAL_MARGIN = 2.0
+"""Likewise for the first samples, which are few and soon forgotten."""
 FAINT = 0.1
 """Autocorrelations smaller than this are of no consequence either."""
 SETTLED = 20
@@ -69,7 +71,7 @@ class InitialTest:
     @property
     def consistent(self) -> bool:
         """Whether they are no further off than the initial covariance lets expect, or hardly."""
-        return not self.ratio > max(self.upper, MARGIN)
+        return not self.ratio > max(self.upper, INITIAL_MARGIN)
 
 
 def first_samples(length: int) -> int:

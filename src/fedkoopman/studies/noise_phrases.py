@@ -14,6 +14,8 @@ PROCESS_MARGIN = 2.0
 """Process noise is known less well, and its size matters less, than that of observations."""
 LEAST_FACTOR = 0.01
 """Least by which it is advised to multiply noise at once, where the data show hardly any."""
+HARDLY_COUNTED = 1e6
+"""Factors beyond are not spelt out."""
 
 
 def model_phrase(coloured: Sequence[ChannelTest]) -> str:
@@ -93,6 +95,8 @@ def _off(ratio: float, error: float, margin: float) -> bool:
 
 
 def _times(ratio: float) -> str:
-    size = max(ratio, 1 / ratio)
+    size, way = max(ratio, 1 / ratio), f"too {'small' if ratio > 1 else 'large'}"
+    if size > HARDLY_COUNTED:
+        return f"far {way}"
     rounded = f"{size:.1f}" if size < 2 else f"{float(f'{size:.{1 if size < 10 else 2}g}'):,.0f}"
-    return f"{rounded}× too {'small' if ratio > 1 else 'large'}"
+    return f"{rounded}× {way}"

@@ -21,6 +21,7 @@ from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.estimation.noise_estimates import NoiseEstimates
 from fedkoopman.sensors import Sensor
 from fedkoopman.studies.innovation_tests import (
+    MARGIN,
     SETTLED,
     ChannelTest,
     InitialTest,
@@ -41,6 +42,8 @@ LEVEL = 0.99
 """At least so often a right model with right noise is called consistent."""
 CLEAR = 6.0
 """Rise of the log-likelihood that one more free variance must bring: 3.5 standard errors."""
+NEGLIGIBLE = 0.5
+"""Ratio below which innovations are too small, for what is said of them, to blame the model."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,11 @@ def noise_verdict(
         settled = tests(observation, process)
     if _consistent(settled):
         return judge(declared, initial, observation, process)
+    silent = [name for name, test, r in zip(names, settled, np.diag(observation), strict=True)
+              if r == 0 and not test.consistent]  # fmt: skip
+    if silent:
+        text = f"observation noise of {silent[0]} is 0 but the data have some: give a variance"
+        return Verdict("noise", text, declared)
     fits = []
     try:
         for process_structure in ("fixed", "scalar"):
@@ -154,7 +162,7 @@ def judge(
     """
     if fits:
         fit = _simplest(fits)
-        coloured = [test for test in fit.tests if test.count and not test.white]
+        coloured = [test for test in fit.tests if not test.white and test.ratio > NEGLIGIBLE]
         if coloured:
             return Verdict("model", model_phrase(coloured), declared)
         names = [test.name for test in declared]
@@ -176,10 +184,16 @@ def _consistent(tests: Sequence[ChannelTest]) -> bool:
 
 
 def _simplest(fits: Sequence[Fit]) -> Fit:
-    """The first that is consistent, unless a freer one is much likelier; else the last."""
-    for i, fit in enumerate(fits):
-        rise = max(f.noise.log_likelihoods[-1] for f in fits[i:]) - fit.noise.log_likelihoods[-1]
-        if _consistent(fit.tests) and rise < CLEAR:
+    """The first that is consistent, unless the freest is much likelier and sees the sensor
+    differently: then what is put down to the sensor is not the sensor's."""
+    freest = fits[-1].noise
+    seen = np.isfinite(freest.observation_error)
+    variances = np.diag(freest.observation_noise)[seen]
+    for fit in fits:
+        rise = freest.log_likelihoods[-1] - fit.noise.log_likelihoods[-1]
+        ratios = np.diag(fit.noise.observation_noise)[seen] / variances
+        agree = np.all(np.abs(np.log(ratios)) < np.log(MARGIN))
+        if _consistent(fit.tests) and (rise < CLEAR or agree):
             return fit
     return fits[-1]
 

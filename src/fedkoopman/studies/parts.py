@@ -64,6 +64,11 @@ def _from_function(study: "Study", f: Callable[..., Any]) -> System:
         if option not in parameters:
             raise unknown_name("parameter in system.parameters", option, parameters)
     inputs = input_count(study) if positional > 1 else 0
+    if positional > 1 and not inputs:
+        raise InputError(
+            f"system.name {name!r} takes {positional} arguments, so a state and inputs, but the "
+            "study's sites have no data.inputs: name their columns, or write f(x)"
+        )
     with _naming(f"system.name {name!r}"):
         return System.from_function(
             f, len(states), dt, states, parameters=parameters | options, input_dim=inputs

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.studies.names import folder_name
 from fedkoopman.studies.site_sections import SiteName
 
 __all__ = ["EXAMPLES", "example_files", "plain_files", "write_scaffold"]
@@ -34,7 +35,8 @@ def plain_files(name: str, sites: Sequence[str]) -> Files:
     if len(set(sites)) < len(sites):
         raise InputError(f"--sites names one twice ({', '.join(sites)}): give every site its own")
     listed = ", ".join(f'"{site}/site.toml"' for site in sites)
-    values = {"name": name, "files": listed, "count": str(len(sites))}
+    # Within quotes in TOML, a directory's name may not hold all that it may elsewhere.
+    values = {"name": folder_name(name), "files": listed, "count": str(len(sites))}
     found = {
         file: _text(f"plain/{file}", values) for file in ("study.toml", "dynamics.py", "README.md")
     }

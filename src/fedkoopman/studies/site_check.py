@@ -25,7 +25,7 @@ from fedkoopman.studies.site_knowledge import (
     sample_of,
 )
 from fedkoopman.studies.site_preparation import sensor_for, site_files
-from fedkoopman.studies.site_surveys import least_samples, surveys_of, usable
+from fedkoopman.studies.site_surveys import surveys_of, useless
 from fedkoopman.studies.survey import Survey
 from fedkoopman.systems import System
 
@@ -76,7 +76,7 @@ def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: 
     observation, process = known_noise(study, system, known, tell)
     sample = sample_of(known, float(system.dt))
     tell(f"filtering {site.name}", 0, 1)
-    options = common_options(system, site, sample)
+    options = common_options(study, system, site, sample)
     states = estimate(
         system, known.sensor, [segment.observations for segment in sample],
         observation_noise=observation, process_noise=process, method="ukf-resampled",
@@ -95,19 +95,16 @@ def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: 
         np.diag(observation),
         nis(states),
         noise_verdict(system, known.sensor, sample, states, observation, process, options),
-        (*_useless(study, found), *_implausible(system, site, states)),
+        (*_left_out(study, found), *_implausible(system, site, states)),
     )
 
 
-def _useless(study: Study, found: Survey) -> Iterator[str]:
+def _left_out(study: Study, found: Survey) -> Iterator[str]:
     """Segments that are too short, or empty."""
-    count = sum(not usable(study, facts) for facts in found.segments)
-    if count:
-        yield (
-            f"{count} of {len(found.segments)} segments have fewer samples than the "
-            f"{least_samples(study)} that training takes, or none that was observed: a run drops "
-            "them"
-        )
+    bad = [(facts.name, why) for facts in found.segments if (why := useless(study, facts))]
+    if bad:
+        name, why = bad[0]
+        yield f"a run drops {len(bad)} of {len(found.segments)} segments, such as {name}: {why}"
 
 
 def _implausible(system: System, site: SiteFile, states: Estimates) -> Iterator[str]:

@@ -9,6 +9,7 @@ told without the system is checked on construction, the rest by `SiteFile.check_
 # ruff: noqa: RUF009 - what `key` and `_part` return is a field, with a factory where it needs one
 
 import glob
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +25,7 @@ from fedkoopman.studies.site_sections import (
     SiteName,
     SiteSensor,
 )
-from fedkoopman.studies.source_file import TABLES, check_source, naming, shown
+from fedkoopman.studies.source_file import TABLES, check_source, naming, readable_file, shown
 from fedkoopman.studies.toml import comment, toml_key, toml_value
 
 __all__ = ["SiteFile"]
@@ -76,7 +77,7 @@ class SiteFile(Section):
     def load(cls, path: str | Path) -> "SiteFile":
         """Read a site file and check all of it that needs neither system nor data."""
         path = Path(path)
-        if not path.is_file():
+        if not readable_file(path):
             problem = "is a directory" if path.is_dir() else "does not exist"
             raise InputError(f"the site file {shown(path)} {problem}: check the path")
         with naming(path):
@@ -121,7 +122,7 @@ class SiteFile(Section):
 
     def files(self) -> tuple[Path, ...]:
         """The site's files, each once: pattern by pattern, in the order of their names."""
-        found: dict[Path, None] = {}
+        found: dict[str, Path] = {}
         for pattern in self.data.files:
             names = sorted(glob.glob(pattern, root_dir=self.folder, recursive=True))
             paths = [self.folder / name for name in names]
@@ -132,10 +133,11 @@ class SiteFile(Section):
                     f"{shown(self.path)}: data.files names {short(pattern)}, which matches no "
                     "file: check the path, which is relative to the site file"
                 )
-            found |= dict.fromkeys(paths)
-        for path in found:
+            for path in paths:
+                found.setdefault(os.path.realpath(path), path)  # links may lead to one file twice
+        for path in found.values():
             check_source(path, shown(path))
-        return tuple(found)
+        return tuple(found.values())
 
     def check_observed(self, count: int, source: str) -> None:
         """Refuse what does not fit the number of observed components.

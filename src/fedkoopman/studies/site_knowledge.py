@@ -20,7 +20,7 @@ from fedkoopman.studies.parts import noise_of
 from fedkoopman.studies.segments import Segment, segments
 from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.studies.source_file import shown
-from fedkoopman.systems import System
+from fedkoopman.systems import LocalPolynomial, System
 
 __all__ = [
     "Knowledge",
@@ -74,7 +74,9 @@ def known_noise(
         observation = guessed_noise([segment.observations for segment in sample], where)
     else:
         observation = noise_of(site.noise.observation, m, f"{where}: noise.observation")
-    if auto["process"]:
+    if auto["process"] and isinstance(system, LocalPolynomial):
+        process = np.asarray(system.process_noise(1.0))
+    elif auto["process"]:
         process = DOUBT * np.diag(np.diag(noise_of(site.initial.cov, system.dim, "initial.cov")))
     else:
         process = noise_of(site.noise.process, system.dim, f"{where}: noise.process")
@@ -84,9 +86,9 @@ def known_noise(
     found = estimate_noise(
         system, known.sensor, [segment.observations[:ENOUGH] for segment in sample],
         observation_noise=observation, process_noise=process,
-        **common_options(system, site, sample),
+        **common_options(study, system, site, sample),
         structure="diagonal" if auto["observation"] else "fixed",
-        process_structure="diagonal" if auto["process"] else "fixed",
+        process_structure=_freedom(system, m) if auto["process"] else "fixed",
     )  # fmt: skip
     tell(f"noise of {site.name}", 1, 1)
     return found.observation_noise, found.process_noise
@@ -110,7 +112,7 @@ def known_system(
         one = estimate_parameters(
             system, known.sensor, [segment.observations[:ENOUGH] for segment in sample], guesses,
             observation_noise=observation, process_noise=process,
-            **common_options(system, known.site, sample),
+            **common_options(study, system, known.site, sample),
         )  # fmt: skip
         if not one.ok:
             raise ComputationError(
@@ -129,7 +131,16 @@ def known_system(
     return system.with_parameters(**{name: value for name, (value, _) in values.items()}), values
 
 
-def common_options(system: System, site: SiteFile, sample: list[Segment]) -> dict[str, Any]:
+def _freedom(system: System, observed: int) -> str:
+    """How much of the process noise so many channels can tell."""
+    if isinstance(system, LocalPolynomial):
+        return "blocks"
+    return "diagonal" if observed >= system.dim else "scalar"
+
+
+def common_options(
+    study: Study, system: System, site: SiteFile, sample: list[Segment]
+) -> dict[str, Any]:
     """What all estimators are told."""
     inputs = None
     if system.input_dim:
@@ -143,7 +154,9 @@ def common_options(system: System, site: SiteFile, sample: list[Segment]) -> dic
         )
     mean = np.broadcast_to(np.asarray(site.initial.mean, float), (system.dim,))
     cov = noise_of(site.initial.cov, system.dim, "initial.cov")
-    return {"initial_mean": np.array(mean), "initial_cov": cov, "inputs": inputs}
+    chosen = study.estimation
+    spread = {"alpha": chosen.alpha, "beta": chosen.beta, "kappa": chosen.kappa}
+    return {"initial_mean": np.array(mean), "initial_cov": cov, "inputs": inputs, **spread}
 
 
 def guessed_noise(sample: list[NDArray[np.float64]], where: str) -> NDArray[np.float64]:

@@ -26,7 +26,7 @@ from fedkoopman.studies.segments import Segment, segments
 from fedkoopman.studies.shelf import Shelf
 from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.studies.site_knowledge import Knowledge, known_noise, known_system
-from fedkoopman.studies.site_surveys import least_samples, surveys_of
+from fedkoopman.studies.site_surveys import surveys_of, useless
 from fedkoopman.studies.source_file import shown
 from fedkoopman.studies.survey import Survey
 from fedkoopman.systems import System
@@ -174,7 +174,7 @@ def _site(
     with Shelf() as shelf:
         pairs = zip(found.segments, results, strict=True)
         for done, (facts, (segment, states)) in enumerate(pairs):
-            reason = _useless(study, system, site, segment, states)
+            reason = useless(study, facts) or _implausible(system, site, states)
             if reason:
                 dropped.append(f"{segment.name}: {reason}")
             elif facts.held_out:
@@ -204,7 +204,9 @@ def estimated(
 
     def one(segment: Segment) -> Estimates:
         z = segment.observations
-        room = max(SHORTEST, 1 << (len(z) - 1).bit_length())
+        room = None  # a particle filter draws for every sample, so that each length is its own
+        if options["method"] != "particle":
+            room = max(SHORTEST, 1 << (len(z) - 1).bit_length())
         return estimate(system, sensor, z, inputs=segment.inputs, warn=False, room=room, **options)
 
     with ThreadPoolExecutor(cores()) as pool:
@@ -233,15 +235,8 @@ def _options(study: Study, system: System, site: SiteFile) -> dict[str, Any]:
     }
 
 
-def _useless(
-    study: Study, system: System, site: SiteFile, segment: Segment, found: Estimates
-) -> str:
-    """Why a segment cannot be used; empty if it can."""
-    least = least_samples(study)
-    if len(segment.observations) < least:
-        return f"{len(segment.observations)} samples, fewer than the {least} that training needs"
-    if np.isnan(segment.observations).all():
-        return "nothing was observed"
+def _implausible(system: System, site: SiteFile, found: Estimates) -> str:
+    """Why estimates cannot be used; empty if they can."""
     if not found.ok:
         return "the filter diverged"
     for name, (low, high) in site.bounds.items():

@@ -10,35 +10,43 @@ from fedkoopman.studies.source_file import shown
 from fedkoopman.studies.survey import SegmentFacts, Survey, survey
 from fedkoopman.systems import System
 
-__all__ = ["least_samples", "surveys_of", "usable"]
+__all__ = ["surveys_of", "useless"]
 
 
 def surveys_of(
     study: Study, system: System, files: Sequence[SiteFile], tell: Callable[[str, int, int], None]
 ) -> list[Survey]:
     """The sites' data in figures; refused where it leaves nothing to train on or to score with."""
-    found = []
+    found, scored = [], False
     for site in files:
         one = survey(site, float(system.dt), partial(tell, f"reading {site.name}"))
         found.append(one)
-        if not any(usable(study, facts) and not facts.held_out for facts in one.segments):
+        good = [facts for facts in one.segments if not useless(study, facts)]
+        scored = scored or any(facts.held_out for facts in good)
+        if all(facts.held_out for facts in good):
             raise InputError(
                 f"{shown(site.path)}: of {len(one.segments)} segments, {len(one.held_out)} held "
-                f"out, none is left to train on with the {least_samples(study)} samples that it "
+                f"out, none is left to train on with the {_least(study, False)} samples that it "
                 "takes: record longer ones, or hold out fewer"
             )
-    if not any(usable(study, facts) and facts.held_out for one in found for facts in one.segments):
+    if not scored:
         raise InputError(
-            "no site holds out a segment: record more than one, or give data.held_out a share"
+            f"no site holds out a segment of the {_least(study, True)} samples that "
+            "evaluation.horizon takes: record more than one, or give data.held_out a share"
         )
     return found
 
 
-def least_samples(study: Study) -> int:
-    """Samples of the shortest segment with a training pair."""
-    return study.network.window + study.network.depth
+def useless(study: Study, facts: SegmentFacts) -> str:
+    """Why nothing can be learned from a segment, or scored with it; empty if it can."""
+    least = _least(study, facts.held_out)
+    if facts.samples < least:
+        purpose = "evaluation" if facts.held_out else "training"
+        return f"{facts.samples} samples, fewer than the {least} that {purpose} needs"
+    return "nothing was observed" if facts.missing == 1 else ""
 
 
-def usable(study: Study, facts: SegmentFacts) -> bool:
-    """Whether a segment is long enough, and something in it was observed."""
-    return facts.samples >= least_samples(study) and facts.missing < 1
+def _least(study: Study, held_out: bool) -> int:
+    """Samples of the shortest segment with a training pair or, held out, with a prediction."""
+    ahead = study.evaluation.horizon if held_out else 1
+    return study.network.window + study.network.depth * ahead

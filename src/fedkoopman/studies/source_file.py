@@ -20,6 +20,14 @@ def shown(path: Path) -> str:
         return str(path)
 
 
+def readable_file(path: Path) -> bool:
+    """Whether there is such a file; where that cannot be told, an error says why."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
+
+
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
     """Let errors begin with a file, if they do not name it themselves."""

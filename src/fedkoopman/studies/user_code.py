@@ -11,7 +11,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 
 from fedkoopman.errors import InputError
-from fedkoopman.studies.source_file import shown
+from fedkoopman.studies.source_file import readable_file, shown
 
 _BESIDE: dict[str, Path] = {}
 """Modules that users' files imported from beside them, and where they are."""
@@ -28,7 +28,7 @@ def load_object(reference: str, folder: Path) -> object:
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise InputError(f"{reference!r} names no object: write file.py:name")
     path = folder / file
-    if not path.is_file():
+    if not readable_file(path):
         raise InputError(f"{reference!r}: there is no file {shown(path)}: check the path")
     about = path.stat()
     module = _run(path.resolve(), about.st_mtime_ns, about.st_size)

@@ -110,7 +110,7 @@ def test_an_item_is_written_the_same_again(tmp_path: Path, item) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for out in (first, second):
         write_item(out, item)
-        write_index(out, [item], "fedkoopman reproduce all")
+        write_index(out, [item])
     names = [path.relative_to(first) for path in first.rglob("*") if path.is_file()]
     assert len(names) == 9
     for name in names:
@@ -134,13 +134,13 @@ def test_a_table_has_no_figure(tmp_path: Path, item) -> None:
     page = write_item(tmp_path, table).read_text(encoding="utf-8")
     assert "<img" not in page
     assert not list((tmp_path / item.name).glob("*.p*"))
-    write_index(tmp_path, [table], "fedkoopman reproduce all")
+    write_index(tmp_path, [table])
     assert "![" not in (tmp_path / "paper.md").read_text(encoding="utf-8")
 
 
 def test_the_index_has_its_images_beside_it(tmp_path: Path, item) -> None:
     write_item(tmp_path, item)
-    index, text = write_index(tmp_path, [item], "fedkoopman reproduce all")
+    index, text = write_index(tmp_path, [item])
     assert (index, text) == (tmp_path / "index.html", tmp_path / "paper.md")
     image = (tmp_path / item.name / f"{item.name}.png").read_bytes()
     assert (tmp_path / "paper" / f"{item.name}.png").read_bytes() == image

@@ -42,6 +42,8 @@ def _numbers(place: int, arm: Any, scores: Scores, seeds: int) -> dict[str, Any]
     luck = rng.lognormal(sigma=0.01, size=seeds)
     wave = np.where(np.arange(SLOTS) % 2, 1.0, -1.0) * scores.pop("shake", 0.01)
     values = {"loss": 1.0, "l1": 1.0, "l2": 1.0, "l3": 1.0, "E": 1.0, "E1": 1.0} | scores
+    counts = {"rounds": values.pop("rounds", 100.0), "renewals": values.pop("renewals", 80.0)}
+    seconds = values.pop("seconds", 1.0 + place)
     curves = {m: (v * luck[:, None] * (1 + wave)).tolist() for m, v in values.items()}
     states = np.cumsum(rng.normal(size=(31, 3)), axis=0)
     predicted = states[1:] + np.sqrt(values["l3"])
@@ -53,9 +55,8 @@ def _numbers(place: int, arm: Any, scores: Scores, seeds: int) -> dict[str, Any]
         "study": arm.study.to_toml(),
         "seeds": list(range(seeds)),
         "tail_slots": TAIL,
-        "seconds": values.get("seconds", 1.0 + place),
-        "rounds": 100.0,
-        "renewals": 80.0,
+        "seconds": seconds,
+        **counts,
         "curves": curves,
         "untrained": {m: (1000 * luck).tolist() for m in values},
         "persistence": {"l3": luck.tolist(), "E": luck.tolist()},
@@ -81,10 +82,16 @@ AS_CLAIMED: dict[str, Callable[[int, str], Scores]] = {
         zip(("l1", "l2", "l3"), import_module(
             "fedkoopman.studies.paper.table_ablation").PAPER[label], strict=True)
     ),
-    "fig-noise": lambda i, _: {"shake": 0.02 * (1 + i), "loss": (1.0 + i) * 60},
-    "fig-probability": lambda i, _: {"E": 1.0 + (i - 5) ** 2},
-    "fig-clients": lambda i, _: {"E": 1.0 + (i - 4) ** 2},
-    "fig-policy": lambda _, label: {"E": 1.0 if label.endswith("7") else 1.2},
+    "fig-noise": lambda i, _: {
+        "shake": 0.02 * (1 + i),
+        "loss": [60, 63, 90, 120, 150, 200, 300, 400, 600][i],
+    },
+    "fig-probability": lambda i, _: {"E": 1.0 + (i - 5) ** 2, "rounds": 10.0 * (1 + i)},
+    "fig-clients": lambda i, _: {"E": 1.0 + (i - 4) ** 2, "rounds": 10.0 * (1 + i)},
+    "fig-policy": lambda i, label: {
+        "E": 1.0 if label.endswith("7") else 1.2,
+        "renewals": 40.0 - i,
+    },
     "fig-epochs": lambda i, _: {"E": 2.0**-i},
     "fig-restart": lambda i, _: {"loss": 2.0**i},
 }  # fmt: skip
@@ -98,17 +105,20 @@ def test_numbers_as_the_paper_claims_them_hold(name: str) -> None:
 
 THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
     "fig-systems": lambda i, _: {"loss": 10.0 ** (4 - i)},
-    "fig-yni": lambda i, _: {"loss": 900.0, "E": 500.0},
+    "fig-yni": lambda i, _: {"loss": 900.0, "E1": 500.0},
     "fig-comparison": lambda i, _: [
-        {"loss": 1.0, "E": 0.5, "l3": 9.0},
+        {"loss": 1.0, "E": 0.5, "l3": 90.0},
         {"loss": 0.1, "E": 0.1, "l3": 1.0},
         {"loss": 3.0, "E": 3.0, "l3": 9.0},
         {"loss": 1.1, "E": 3.0, "l3": 9.0},
     ][i],
     "fig-noise": lambda i, _: {"shake": 0.5 / (1 + i), "loss": 2.0**-i},
-    "fig-probability": lambda i, _: {"E": 2.0**-i},
-    "fig-clients": lambda i, _: {"E": 2.0**-i},
-    "fig-policy": lambda i, label: {"E": 9.0 if label.endswith("7") else 1.2 + i / 100},
+    "fig-probability": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
+    "fig-clients": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
+    "fig-policy": lambda i, label: {
+        "E": 9.0 if label.endswith("7") else 1.2 + i / 100,
+        "renewals": 10.0 + i,
+    },
     "fig-restart": lambda i, _: {"loss": 900.0 * 2.0**-i},
 }
 
@@ -131,8 +141,23 @@ def test_an_ablation_row_must_blow_up_and_shrink_where_the_papers_does() -> None
     assert verdicts["[1, 0, 0]"].verdict == OPEN
 
 
+def test_a_setting_that_diverged_is_the_worst() -> None:
+    def scores(i: int, label: str) -> Scores:
+        return {"E": np.nan if label == "Threshold ρ = 1" else 1.0 + i / 100}
+
+    claim = made("fig-policy", scores).claims[0]
+    assert claim.verdict == FAILS and "worst (Threshold ρ = 1)" in claim.evidence
+
+
+def test_training_that_diverges_fails_to_converge() -> None:
+    def scores(i: int, label: str) -> Scores:
+        return {"loss": np.nan if label.startswith("100") else 1.0}
+
+    assert made("fig-noise", scores).claims[-1].verdict == HOLDS
+
+
 def test_more_epochs_without_gain_do_not_hold() -> None:
-    claims = made("fig-epochs", lambda i, _: {"E": 2.0**i, "seconds": 9.0 - i}).claims
+    claims = made("fig-epochs", lambda i, _: {"E": 2.0**i, "rounds": 90.0 / 9**i}).claims
     assert [c.verdict for c in claims] == [FAILS, FAILS, FAILS]
 
 

@@ -61,11 +61,13 @@ def test_a_bound_is_passed_missed_or_left_open() -> None:
     assert [opposite(v) for v in (HOLDS, OPEN, FAILS)] == [FAILS, OPEN, HOLDS]
 
 
-def test_one_seed_or_a_score_that_is_not_finite_decides_nothing() -> None:
+def test_one_seed_decides_nothing_and_what_diverged_is_above_all() -> None:
     one = ratio(np.array([3.0]), np.array([1.0]))
     assert one.above(1.0) == OPEN and "one seed" in one.words
-    broken = ratio(np.array([3.0, np.nan]), np.array([1.0, 1.0]))
-    assert broken.above(1.0) == OPEN and "not finite" in broken.words
+    a, b = np.array([3.0, np.nan]), np.array([1.0, 1.0])
+    assert ratio(a, b).above(1e9) == HOLDS and "not finite" in ratio(a, b).words
+    assert ratio(b, a).above(1e-9) == FAILS
+    assert ratio(a, a).above(1.0) == OPEN and "not finite" in ratio(a, a).words
 
 
 def test_a_claim_needs_all_its_parts() -> None:

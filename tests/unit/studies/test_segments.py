@@ -512,3 +512,14 @@ def test_dt_must_be_an_interval(tmp_path: Path, dt: float) -> None:
     csv(tmp_path, "x\n1\n")
     with pytest.raises(InputError, match="give a sampling interval greater than 0"):
         next(segments(site_in(tmp_path), dt))
+
+
+def test_lines_with_nothing_but_spaces_are_no_rows_and_are_counted_as_lines(
+    tmp_path: Path,
+) -> None:
+    csv(tmp_path, "x,y\n1,2\n  \n3,4\n\n \t \n")
+    [segment] = read(tmp_path)
+    np.testing.assert_array_equal(segment.observations, [[1, 2], [3, 4]])
+    csv(tmp_path, "x,y\n1,2\n  \n3,1e300\n")
+    with pytest.raises(InputError, match=r"row 2 of .*z\.csv \(line 4\) holds 1e\+300"):
+        read(tmp_path)

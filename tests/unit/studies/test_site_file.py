@@ -231,6 +231,15 @@ def test_files_come_pattern_by_pattern_each_once(tmp_path: Path) -> None:
     assert names == ["d.npy", "a.csv", "b.csv", "deep.csv/c.csv"]
 
 
+def test_links_do_not_make_two_files_of_one(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("z\n1\n", encoding="utf-8")
+    (tmp_path / "data" / "b.csv").symlink_to("a.csv")
+    (tmp_path / "data" / "loop").symlink_to(".")
+    found = with_files(tmp_path, '["data/**/*.csv", "data/../data/a.csv"]').files()
+    assert [path.name for path in found] == ["a.csv"]
+
+
 def test_a_path_below_the_working_directory_is_shown_from_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

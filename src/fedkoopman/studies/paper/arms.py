@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.errors import ComputationError
+from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.names import folder_name
 from fedkoopman.studies.paper.result import Findings, Options, Tell
@@ -121,7 +121,9 @@ class Runs:
         return options.seeds * sum(arm.study.slots for arm in self.chosen(options))
 
     def settings(self, options: Options) -> dict[str, Any]:
-        """Seeds and studies."""
+        """Seeds and studies; refuses a directory whose runs have other seeds."""
+        for arm in self.chosen(options):
+            _check_seeds(options, arm.study)
         return {
             "version": __version__,
             "seeds": [options.seed + i for i in range(options.seeds)],
@@ -141,6 +143,20 @@ class Runs:
         """What the records say."""
         read = [Measured(a["label"], a["value"], a) for a in numbers["arms"]]
         return self.judge({one.label: one for one in read})
+
+
+def _check_seeds(options: Options, study: Study) -> None:
+    path = options.runs / folder_name(study.name) / "run.json"
+    asked = [options.seed + i for i in range(options.seeds)]
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["seeds"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # none yet, or damaged, which the run itself tells
+    if found != asked:
+        raise InputError(
+            f"{options.runs.parent} holds runs of seeds {found} but {asked} are asked for: give "
+            "another --out"
+        )
 
 
 def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str, Any]:

@@ -42,9 +42,9 @@ def judge(found: dict[str, Measured]) -> Findings:
         notes=(
             f"“Small” is read as: at least {FALL:g} times below the untrained model's.",
             "Between restarts the trajectory goes on across slots, also through those in which a "
-            "client fails to observe; the test set is the same for all ξ: 20 trajectories from "
+            "client fails to observe; the test set is the same for all ξ: trajectories from "
             "random initial states.",
-            seeds_note(every),
+            seeds_note(every, shared=False),
         ),
         sources=sources_of(every),
     )

@@ -32,8 +32,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     early = HOLDS if slot <= QUICK * arm.slots else FAILS
     fall = ratio(arm.untrained("loss"), arm.tail("loss"))
     variance = np.array(arm.table["variance"])
-    low = compared([("variance to E", variance, arm.tail("E"))], 1 / LOW)
-    held = ratio(arm.persistence("E"), arm.tail("E"))
+    low = compared([("variance to E₁", variance, arm.tail("E1"))], 1 / LOW)
+    held = ratio(arm.persistence("E"), arm.tail("E1"))
     return Findings(
         claims=(
             all_of(
@@ -41,14 +41,15 @@ def judge(found: dict[str, Measured]) -> Findings:
                 [
                     (
                         early,
-                        f"{FALL:g}-fold lower from slot {slot} of {arm.slots} on; untrained to "
-                        f"final test loss {fall.words}",
+                        f"{FALL:g}-fold lower "
+                        + (f"from slot {slot} of {arm.slots} on" if slot <= arm.slots else "never")
+                        + f"; untrained to final test loss {fall.words}",
                     )
                 ],
             ),
             all_of(
                 "it yields a low prediction error",
-                [(verdict, f"{words}; persistence to E {held.words}") for verdict, words in low],
+                [(verdict, f"{words}; persistence to E₁ {held.words}") for verdict, words in low],
                 "the error is not small beside the variance of the states",
             ),
         ),
@@ -73,7 +74,8 @@ def judge(found: dict[str, Measured]) -> Findings:
         ),
         notes=(
             f"“Quickly” is read as: {FALL:g}-fold within the first {QUICK:.0%} of the slots; “low” "
-            f"as: E below {LOW:.0%} of the test states' mean variance ({number(variance.mean())}).",
+            f"as: E₁ (the part of E in units of the states) below {LOW:.0%} of the test states' "
+            f"mean variance ({number(variance.mean())}).",
             "The paper states no sampling interval; ours is 1 ms, so a segment covers most of a "
             "341 ms beat. The voltage (in mV) dominates loss and error; the gates lie in [0, 1].",
             seeds_note(found.values()),

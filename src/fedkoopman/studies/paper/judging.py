@@ -21,6 +21,7 @@ __all__ = [
     "dips",
     "number",
     "opposite",
+    "or_infinity",
     "ratio",
     "trend",
     "within",
@@ -40,8 +41,10 @@ class Interval:
     @property
     def words(self) -> str:
         """As "×1.32 (1.10 to 1.58)"."""
-        if not np.isfinite(self.middle):
+        if np.isnan(self.middle):
             return "not finite"
+        if np.isinf(self.middle):
+            return "not finite, and so above all"
         if not np.isfinite(self.low):
             return f"×{number(self.middle)} (one seed: no interval)"
         return f"×{number(self.middle)} ({number(self.low)} to {number(self.high)})"
@@ -54,8 +57,16 @@ class Interval:
 
 
 def ratio(a: Values, b: Values) -> Interval:
-    """a / b over paired seeds: the geometric mean of the ratios."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    """a / b over paired seeds: the geometric mean of the ratios.
+
+    A score that is not finite has diverged: where a has in any seed and b in none, the ratio is
+    above all bounds; the other way round, below all.
+    """
+    gone, other = ~np.isfinite(a).all(), ~np.isfinite(b).all()
+    if gone or other:
+        middle = np.nan if gone and other else np.inf if gone else 0.0
+        return Interval(middle, middle, middle)
+    with np.errstate(divide="ignore"):
         return _interval(np.log(a) - np.log(b))
 
 
@@ -72,21 +83,32 @@ def trend(x: Sequence[float], values: Sequence[Values]) -> Interval:
     return _interval(places @ y / (places @ places))
 
 
-def all_of(text: str, parts: Sequence[tuple[str, str]], why: str = "", *, lead: str = "") -> Claim:
+def all_of(
+    text: str,
+    parts: Sequence[tuple[str, str]],
+    why: str = "",
+    *,
+    lead: str = "",
+    ours: bool = False,
+) -> Claim:
     """A claim that holds if all its parts do, and fails if one does.
 
     Arguments:
         parts: verdict and evidence of each.
         why: what explains a difference; told where the claim does not hold.
         lead: begins the evidence.
+        ours: whether the claim is ours, not the paper's.
     """
     verdicts = [verdict for verdict, _ in parts]
     verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
     reason = why if verdict == FAILS else UNDECIDED if verdict == OPEN else ""
-    return Claim(text, verdict, lead + "; ".join(evidence for _, evidence in parts), reason)
+    evidence = lead + "; ".join(evidence for _, evidence in parts)
+    return Claim(text, verdict, evidence, reason, ours)
 
 
-UNDECIDED = "the interval over these seeds leaves it open; more seeds may decide (--seeds)"
+UNDECIDED = (
+    "the interval over these seeds leaves it open; more seeds, in another directory, may decide"
+)
 
 
 def within(name: str, interval: Interval, factor: float) -> tuple[str, str]:
@@ -103,7 +125,7 @@ def dips(labels: Sequence[str], values: Sequence[Values]) -> tuple[tuple[str, st
     The lowest setting between both ends is compared with the ends. It is chosen by its mean, which
     favours the claim a little.
     """
-    inner = min(range(1, len(values) - 1), key=lambda i: _or_infinity(np.log(values[i]).mean()))
+    inner = min(range(1, len(values) - 1), key=lambda i: or_infinity(np.log(values[i]).mean()))
     return tuple(
         (found.above(1.0), f"{what}: {labels[end]} against {labels[inner]} {found.words}")
         for what, end in (("falls", 0), ("rises", len(values) - 1))
@@ -141,5 +163,6 @@ def _interval(logs: Values) -> Interval:
     return Interval(*(float(np.exp(v)) for v in (middle, middle - half, middle + half)))
 
 
-def _or_infinity(value: float) -> float:
+def or_infinity(value: float) -> float:
+    """What is not finite has diverged, and so is worst."""
     return value if np.isfinite(value) else np.inf

@@ -41,12 +41,14 @@ class Claim:
         verdict: `HOLDS`, `FAILS` or `OPEN`.
         evidence: our numbers.
         why: what explains a difference, or why nothing can be said.
+        ours: whether it is a statement of ours, put beside the paper's.
     """
 
     text: str
     verdict: str
     evidence: str
     why: str = ""
+    ours: bool = False
 
 
 @dataclass(frozen=True)

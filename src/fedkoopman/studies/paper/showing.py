@@ -1,15 +1,25 @@
 """How measured runs are shown: curves over slots, tails against a number, tables and CSV."""
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.studies.paper.arms import METRICS, Measured
 from fedkoopman.studies.paper.judging import number
-from fedkoopman.studies.paper.result import Numbers, Panel, Series, Table
+from fedkoopman.studies.paper.result import FAILS, HOLDS, Numbers, Panel, Series, Table
 
-__all__ = ["NAMES", "against", "csv_of", "curves", "mean_and_spread", "seeds_note", "sources_of"]
+__all__ = [
+    "NAMES",
+    "against",
+    "csv_of",
+    "curves",
+    "grows",
+    "mean_and_spread",
+    "seeds_note",
+    "sources_of",
+]
 
 NAMES = {
     "loss": "test loss",
@@ -63,6 +73,16 @@ def mean_and_spread(values: NDArray[np.float64]) -> str:
     return f"{number(values.mean())} ± {number(values.std(ddof=1))}"
 
 
+def grows(
+    name: str, arms: Sequence[Measured], count: Callable[[Measured], float]
+) -> tuple[str, str]:
+    """Whether a count, whose spread is not worth telling, grows from arm to arm."""
+    values = [count(arm) for arm in arms]
+    listed = ", ".join(f"{arm.label}: {number(v)}" for arm, v in zip(arms, values, strict=True))
+    rising = all(a < b for a, b in itertools.pairwise(values))
+    return (HOLDS if rising else FAILS), f"{name}: {listed}"
+
+
 def csv_of(arms: Iterable[Measured]) -> tuple[Numbers, ...]:
     """Every seed's tail, and every slot's mean and standard deviation over seeds."""
     per_seed, per_slot = [], []
@@ -90,15 +110,23 @@ def sources_of(arms: Iterable[Measured]) -> tuple[tuple[str, str], ...]:
     return tuple((arm.label, arm.table["study"]) for arm in arms)
 
 
-def seeds_note(arms: Iterable[Measured]) -> str:
-    """Over what was averaged."""
+def seeds_note(arms: Iterable[Measured], shared: bool = True) -> str:
+    """Over what was averaged.
+
+    Arguments:
+        shared: whether a seed's trajectories, noise and first model are the same in all settings.
+    """
     arm = next(iter(arms))
     seeds = arm.table["seeds"]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     return (
         f"Means ± standard deviations over {which}; a seed's number is its mean over the last "
-        f"{arm.table['tail_slots']} slots. Settings share the seeds' trajectories, noise and first "
-        "models; ratios (×) are of paired seeds, with 95 % intervals."
+        f"{arm.table['tail_slots']} slots. Ratios (×) are of paired seeds, with 95 % intervals"
+        + (
+            "; a seed's trajectories, noise and first model are the same in all settings."
+            if shared
+            else "; settings share seeds, but not what is drawn from them."
+        )
     )
 
 
