@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.next_step import tell_next
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -62,10 +64,7 @@ def inspect(
     _show(about)
     if plot is not None:
         typer.echo(f"wrote {plot}")
-    typer.echo(
-        f"next: fedkoopman predict {model} DATA --steps 50 --plot forecast.png (or --site "
-        "site.toml instead of DATA)"
-    )
+    tell_next("predict", model, "--site", "site.toml", "--steps", "50", "--plot", "forecast.png")
 
 
 def _show(about: dict[str, Any]) -> None:

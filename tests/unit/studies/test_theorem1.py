@@ -14,6 +14,7 @@ from fedkoopman.studies.paper.quadratics import Quadratics, draw_quadratics, sim
 from fedkoopman.studies.paper.result import FAILS, HOLDS, Options
 from fedkoopman.studies.paper.theorem1 import ITEM
 from fedkoopman.studies.paper.theorem1_rows import first_violation
+from fedkoopman.version import __version__
 
 
 def problem(seed=0, **changes):
@@ -270,7 +271,7 @@ def test_the_item_runs_no_studies_and_names_its_settings():
     assert ITEM.slots(options) == 0
     settings = ITEM.settings(options)
     assert json.loads(json.dumps(settings)) == settings
-    assert settings["seed"] == 3
+    assert settings["seed"] == 3 and settings["version"] == __version__
     assert ITEM.settings(replace(options, fast=True)) != settings
 
 
@@ -284,7 +285,7 @@ def test_the_items_numbers_depend_on_the_seed_alone(computed):
 def test_the_items_verdicts(computed):
     """With few slots too, the bound is kept where it is proved and broken at small p."""
     verdicts = [claim.verdict for claim in ITEM.findings(computed).claims]
-    assert verdicts == [HOLDS, FAILS, FAILS, HOLDS, HOLDS, FAILS]
+    assert verdicts == [HOLDS, FAILS, FAILS, HOLDS, FAILS, FAILS]
 
 
 def test_verdicts_follow_the_numbers(computed):
@@ -296,6 +297,26 @@ def test_verdicts_follow_the_numbers(computed):
     kept["never_empty"][-1]["appendix_derived_worst"] = 1.1
     verdicts = [claim.verdict for claim in ITEM.findings(kept).claims]
     assert verdicts[:3] == [FAILS, HOLDS, HOLDS]
+
+
+@pytest.mark.parametrize(
+    ("average", "worst", "verdict"), [(0.9, 1.2, HOLDS), (0.995, 1.2, FAILS), (0.9, 1.005, FAILS)]
+)
+def test_bound_and_process_have_one_limit_of_what_matters(computed, average, worst, verdict):
+    changed = json.loads(json.dumps(computed))
+    changed["uneven"] |= {
+        "even": [1.0, 1.0],
+        "same_average": [[worst, worst]] * 5,
+        "same_worst": [[average, average]] * 5,
+    }
+    assert [c.verdict for c in ITEM.findings(changed).claims[4:]] == [verdict, verdict]
+
+
+def test_the_source_is_the_command_of_these_numbers(computed):
+    [(_, command)] = ITEM.findings(computed).sources
+    assert command == "fedkoopman reproduce theorem1 --seed 0 --fast"
+    [(_, command)] = ITEM.findings({**computed, "fast": False}).sources
+    assert command == "fedkoopman reproduce theorem1 --seed 0"
 
 
 def test_what_the_item_shows(computed):

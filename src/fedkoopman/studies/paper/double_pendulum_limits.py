@@ -34,7 +34,8 @@ TWO_ESTIMATED = "linear map of two states, estimated states"
 
 
 def limits(study: Study, seed: int) -> dict[str, Any]:
-    """Errors by state of every way to predict, and the errors of the estimated states.
+    """Errors by state of every way to predict, the errors of the estimated states, and how many
+    test trajectories of how many steps there are.
 
     Arguments:
         study: with recordings; whose segments and test set are meant.
@@ -55,6 +56,7 @@ def limits(study: Study, seed: int) -> dict[str, Any]:
     return {
         "names": list(experiment.system.names),
         "errors": {label: _error(test, *way).tolist() for label, way in ways.items()},
+        "test": [test.shape[0], test.shape[1] - 1],
         "estimates": np.sqrt(np.mean((estimated - true) ** 2, axis=(0, 1))).tolist(),
     }
 

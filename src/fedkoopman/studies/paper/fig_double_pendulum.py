@@ -7,6 +7,7 @@ samples that had no part in the choice.
 """
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from fedkoopman.studies.paper.double_pendulum_judging import (
     RANDOM,
     judge,
 )
+from fedkoopman.studies.paper.double_pendulum_motion import motion
 from fedkoopman.studies.paper.result import Options, Tell
 
 __all__ = ["ITEM", "SLICES", "arms"]
@@ -89,32 +91,37 @@ class DoublePendulum(Runs):
     """Runs on slices of the measured data, which are written beside them."""
 
     def settings(self, options: Options) -> dict[str, Any]:
-        """Seeds, studies and data."""
-        digests = {n: hashlib.sha256(text).hexdigest() for n, text in slices(options).items()}
-        return {**super().settings(options), "data": digests}
+        """Seeds, studies and data; the samples beyond the slices by what is taken from them."""
+        trials = _trials(options)
+        digests = {n: hashlib.sha256(text).hexdigest() for n, text in slices(trials).items()}
+        return {**super().settings(options), "data": digests, "motion": motion(trials)}
 
     def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
         """Write the slices, run the studies, and find what could be reached."""
         from fedkoopman.studies.paper.double_pendulum_limits import limits
 
         tell("measured data")
-        _write(options.runs / FOLDER, slices(options))
+        trials = _trials(options)
+        _write(options.runs / FOLDER, slices(trials))
         found = super().compute(options, tell)
         tell("what one state tells of the next")
         random = self.chosen(options)[0].study
-        found["arms"][0]["limits"] = limits(random, options.seed)
+        found["arms"][0] |= {"limits": limits(random, options.seed), "motion": motion(trials)}
         return found
 
 
-def slices(options: Options) -> dict[str, bytes]:
+def slices(trials: Sequence[np.ndarray]) -> dict[str, bytes]:
     """The recordings as CSV, by the name of their file."""
-    if options.data is None:
-        raise InputError(f"fig-double-pendulum needs --data PATH: {SOURCE}")
-    trials = read_trials(options.data)
     return {
         name: _csv(trials[trial - 1][first : last + 1])
         for name, (trial, first, last) in SLICES.items()
     }
+
+
+def _trials(options: Options) -> list[np.ndarray]:
+    if options.data is None:
+        raise InputError(f"fig-double-pendulum needs --data PATH: {SOURCE}")
+    return read_trials(options.data)
 
 
 def _csv(states: np.ndarray) -> bytes:

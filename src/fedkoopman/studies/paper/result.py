@@ -140,9 +140,8 @@ class Findings:
 
     def left_open(self, why: str) -> "Findings":
         """The same numbers without a verdict."""
-        return replace(
-            self, claims=tuple(Claim(c.text, OPEN, c.evidence, why) for c in self.claims)
-        )
+        claims = tuple(replace(claim, verdict=OPEN, why=why) for claim in self.claims)
+        return replace(self, claims=claims)
 
 
 @dataclass(frozen=True)

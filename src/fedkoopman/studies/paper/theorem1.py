@@ -12,6 +12,7 @@ from fedkoopman.studies.paper.quadratics import Quadratics, draw_quadratics
 from fedkoopman.studies.paper.result import Findings, Options, Tell
 from fedkoopman.studies.paper.theorem1_comparison import compare, compare_draws, uneven_errors
 from fedkoopman.studies.paper.theorem1_findings import findings_of
+from fedkoopman.version import __version__
 
 __all__ = ["ITEM"]
 
@@ -81,6 +82,7 @@ class Theorem1:
         """Problems, sizes and the seed."""
         sizes = _sizes(options)
         return {
+            "version": __version__,
             "seed": options.seed,
             "problem": PROBLEM,
             "other_problems": OTHERS,
@@ -124,6 +126,7 @@ class Theorem1:
         noisy = _problem(options.seed, NOISY)
         return {
             "seed": options.seed,
+            "fast": options.fast,
             "sizes": _listed(sizes),
             "problem": PROBLEM,
             "grid": grid,

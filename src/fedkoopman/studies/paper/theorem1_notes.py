@@ -43,16 +43,16 @@ def notes_of(numbers: dict[str, Any]) -> tuple[str, ...]:
         "the long run (third column); the proof takes it to be 1.",
         *_longer(numbers),
         "Lemma 2 also leaves the error e out of the clients' drift: with E > 1 it needs G² + σ² "
-        f"where it has G². At p = 1, E = {noisy['E']} and an error that outweighs the gradients "
-        f"the drift is {number(noisy['lemma2'])} times what Lemma 2 uses for it, and the theorem's "
-        f"conclusion stands nevertheless ({number(noisy['appendix_derived_worst'])} of the bound "
-        "at worst). Lemma 1 prints e without the η that the definition of ν gives it; with η its "
+        f"where it has G². At p = {noisy['p']:g}, E = {noisy['E']} and an error that outweighs the "
+        f"gradients the drift is {number(noisy['lemma2'])} times what Lemma 2 uses for it; the "
+        f"expected distance is {number(noisy['appendix_derived_worst'])} of the derived bound at "
+        "worst. Lemma 1 prints e without the η that the definition of ν gives it; with η its "
         "result is right.",
     )
 
 
 def _longer(numbers: dict[str, Any]) -> tuple[str, ...]:
-    """From which p on the largest ratio is the last."""
+    """At which p the largest ratio is the last."""
     slots = numbers["sizes"]["slots"]
     growing = [
         row["p"]
@@ -62,8 +62,9 @@ def _longer(numbers: dict[str, Any]) -> tuple[str, ...]:
     if not growing:
         return ()
     return (
-        f"At p ≤ {max(growing):g} (E = 1) the ratio of the appendix's process to the bound is "
-        f"largest in the last of {slots:,} slots: thresholds belong to runs of this length.",
+        f"At p = {', '.join(f'{p:g}' for p in growing)} (E = 1) the ratio of the appendix's "
+        f"process to the bound is largest in the last of {slots:,} slots: thresholds belong to "
+        "runs of this length.",
     )
 
 
