@@ -164,33 +164,34 @@ def _site(
 ) -> PreparedSite:
     site = known.site
     observation, process = known_noise(study, system, known, tell)
-    held, dropped = [], []
+    names, dropped = list[str](), list[str]()
     title, total = f"estimating {site.name}", len(found.segments)
     options = _options(study, system, site) | {
         "observation_noise": observation,
         "process_noise": process,
     }
     results = estimated(system, known.sensor, segments(site, float(system.dt)), options)
-    with Shelf() as shelf:
+    with Shelf() as shelf, Shelf() as aside:
         pairs = zip(found.segments, results, strict=True)
         for done, (facts, (segment, states)) in enumerate(pairs):
             reason = useless(study, facts) or _implausible(system, site, states)
             if reason:
                 dropped.append(f"{segment.name}: {reason}")
             elif facts.held_out:
-                held.append(HeldOut(segment.name, np.array(states.mean), segment.observations))
+                names.append(segment.name)
+                aside.keep(np.asarray(states.mean))
+                aside.keep(segment.observations)
             else:
                 shelf.keep(np.asarray(states.mean))
             tell(title, done + 1, total)
-        train = shelf.arrays()
+        train, kept = shelf.arrays(), aside.arrays()
+    held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
     if not train:
         raise ComputationError(
             f"{site.name} has no segment to train on; dropped: {_listed(dropped)}: "
             f"run fedkoopman check, and mend {shown(site.path)}"
         )
-    return PreparedSite(
-        site.name, known.sensor, observation, process, train, tuple(held), tuple(dropped)
-    )
+    return PreparedSite(site.name, known.sensor, observation, process, train, held, tuple(dropped))
 
 
 def estimated(
