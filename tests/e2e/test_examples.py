@@ -108,6 +108,7 @@ def test_a_pendulum_of_unknown_length(example: Example) -> None:
     assert abs(value - 1.0) < 0.01 and 0 < std < 0.01
 
 
+@pytest.mark.slow
 @named("pendulum")
 def test_a_pendulum_without_equations(example: Example) -> None:
     example.run("fedkoopman init swings --example pendulum")
@@ -127,6 +128,7 @@ def test_a_pendulum_without_equations(example: Example) -> None:
     assert scores["rate-no-equations"] > 1.5 * scores["rate-equations"]
 
 
+@pytest.mark.slow
 @named("cardiac-cell")
 def test_gates_are_found_from_the_voltage(example: Example) -> None:
     record, cd, check, run, inspect, predict = example.commands("A cardiac cell")
@@ -185,6 +187,7 @@ def test_no_trials_are_told_in_a_line(example: Example, given: tuple[str, ...]) 
     assert not Path("swings").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     MEASURED is None,
     reason="the measured double pendulum is not here: set FEDKOOPMAN_DOUBLE_PENDULUM to its folder",

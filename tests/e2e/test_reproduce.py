@@ -46,6 +46,7 @@ def test_an_item_is_written_in_full_and_not_computed_again(site) -> None:
     assert again.code == 0 and contents(folder) == before
 
 
+@pytest.mark.slow
 def test_items_share_runs_and_one_index(site) -> None:
     assert site.run("reproduce", "fig-epochs", "fig-policy", *FAST).code == 0
     runs = sorted(path.name for path in (site.folder / "paper" / "runs").iterdir())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.run import Bar
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import InputError, unknown_name
@@ -249,6 +249,7 @@ def _progress(
             show()
 
         def tell(what: "str | Progress", /) -> None:
+            heed()
             if isinstance(what, str):
                 tally.following(f"{name}, {what}", tally.done)
             else:

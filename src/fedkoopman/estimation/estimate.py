@@ -153,8 +153,9 @@ def _in_pieces(problem: Problem, run: Any, widest: int, progress: Progress | Non
 
     def one(rows: np.ndarray) -> bool:
         piece = problem if whole else problem.take(rows)
-        # A power of two, as `pieces` groups them, so that few lengths are compiled.
-        longest = min(steps, 1 << (int(lengths[rows].max()) - 1).bit_length())
+        longest = int(lengths[rows].max())
+        if widest > 1:  # a power of two, as `pieces` groups them, so that few lengths are compiled
+            longest = min(steps, 1 << (longest - 1).bit_length())
         if longest < steps:
             piece = piece.cut(longest)
         # The settings of JAX are per thread, so each piece sets its own.

@@ -285,13 +285,22 @@ def _interruptions_as(events: SimpleQueue) -> Iterator[None]:
         yield
         return
     before = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
+    asked = False
+
+    def hear(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        events.put((-1, KeyboardInterrupt()))
+
     try:
         for sign in before:
-            signal.signal(sign, lambda *_: events.put((-1, KeyboardInterrupt())))
+            signal.signal(sign, hear)
         yield
     finally:
         for sign, handler in before.items():
             signal.signal(sign, handler)
+    if asked:  # after the last event was taken
+        raise KeyboardInterrupt
 
 
 def _storable(value: Any) -> Any:

@@ -83,7 +83,7 @@ def test_nis_of_the_kalman_filter_is_chi_square_with_gaps():
     """Over many draws of an exactly linear problem with missing values, the 99 % band holds in
     about 99 % of them, and the 50 % band in about half."""
     inside = {0.99: 0, 0.5: 0}
-    for seed in range(100):
+    for seed in range(50):
         case = linear(seed=seed, steps=60)
         z = case.z.copy()
         z[np.random.default_rng(seed).uniform(size=z.shape) < 0.2] = np.nan
@@ -100,8 +100,8 @@ def test_nis_of_the_kalman_filter_is_chi_square_with_gaps():
         )
         for level in inside:
             inside[level] += nis(e, level).consistent
-    assert inside[0.99] >= 95
-    assert 35 <= inside[0.5] <= 65
+    assert inside[0.99] >= 46
+    assert 14 <= inside[0.5] <= 36
 
 
 def test_lists_and_single_trajectories_are_diagnosed_alike(data):

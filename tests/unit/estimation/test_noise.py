@@ -118,6 +118,7 @@ def lorenz_data(q=0.5, r=(2.0, 0.5)):
     return system, sensor, x, fk.observe(sensor, x[:, 1:], noise=r, seed=3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [0.01, 50.0])
 def test_lorenz63_recovers_both_and_becomes_consistent(start):
     system, sensor, _, z = lorenz_data()

@@ -146,6 +146,7 @@ def on_pendulum(site, r=TRUE_R, q=1e-5, system=None, **options):
     return verdict(system or site[0], ANGLE, site[1], r, q, method="ukf-resampled", **options)
 
 
+@pytest.mark.slow
 def test_a_pendulum_with_right_and_wrong_noise(pendulum_site):
     assert on_pendulum(pendulum_site).consistent
     small, large = (str(on_pendulum(pendulum_site, r=f * TRUE_R)) for f in (0.25, 4.0))
