@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkoopman.koopman.facts import pace
-from fedkoopman.reports.plots import BAND, DOTS, LINE, MOST_COLUMNS, TEXT
+from fedkoopman.reports.plots import BAND, DOTS, LINE, MOST_COLUMNS, TEXT, label_panels
 from fedkoopman.studies.states import SiteStates
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
 
 AHEAD, AHEAD_BAND, GROWING = "#b5541c", "#f0b98d", "#b5541c"
@@ -53,23 +52,7 @@ def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
         if past.labels is not None and count > 1:
             grid[0, column].set_title(f"segment {past.labels[column]}", color=TEXT, size=10)
         grid[-1, column].set_xlabel("time", color=TEXT)
-    for axes, name, unit in zip(grid[:, 0], past.names, past.units, strict=True):
-        axes.set_ylabel(f"{name} [{unit}]" if unit not in ("", "1") else name, color=TEXT)
-    if count > shown:
-        figure.suptitle(f"the first {shown} of {count} trajectories", color=TEXT, size=10)
-    entries: dict[str, Artist] = {}
-    for axes in grid.flat:
-        handles, labels = axes.get_legend_handles_labels()
-        entries |= dict(zip(labels, handles, strict=True))
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside upper right",
-        ncols=len(entries),
-        frameon=False,
-        labelcolor=TEXT,
-        markerscale=3,
-    )
+    label_panels(figure, grid, past)
     figure.savefig(path, dpi=150)
 
 

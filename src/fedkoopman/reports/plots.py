@@ -10,6 +10,7 @@ from fedkoopman.studies.states import SiteStates
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 PLOTS = (".png", ".svg", ".pdf")
 MOST_COLUMNS = 4
@@ -45,8 +46,15 @@ def plot_states(path: Path, states: SiteStates) -> None:
         if states.labels is not None:
             grid[0, column].set_title(f"segment {states.labels[column]}", color=TEXT, size=10)
         grid[-1, column].set_xlabel("time", color=TEXT)
+    label_panels(figure, grid, states)
+    figure.savefig(path, dpi=150)
+
+
+def label_panels(figure: "Figure", grid: np.ndarray, states: SiteStates) -> None:
+    """Name the states beside their rows, and put one legend over all panels."""
     for axes, name, unit in zip(grid[:, 0], states.names, states.units, strict=True):
         axes.set_ylabel(f"{name} [{unit}]" if unit not in ("", "1") else name, color=TEXT)
+    count, shown = len(states.means), grid.shape[1]
     if count > shown:
         figure.suptitle(f"the first {shown} of {count} trajectories", color=TEXT, size=10)
     entries: dict[str, Artist] = {}
@@ -57,12 +65,11 @@ def plot_states(path: Path, states: SiteStates) -> None:
         list(entries.values()),
         list(entries),
         loc="outside upper right",
-        ncols=3,
+        ncols=max(len(entries), 1),
         frameon=False,
         labelcolor=TEXT,
         markerscale=2,
     )
-    figure.savefig(path, dpi=150)
 
 
 def _draw_band(axes: "Axes", time: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
