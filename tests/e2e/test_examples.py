@@ -83,6 +83,7 @@ def sites_of(run: str) -> Mapping[str, Any]:
     return json.loads(Path(run, "summary.json").read_text(encoding="utf-8"))["sites"]
 
 
+@pytest.mark.slow
 @named("pendulum")
 def test_a_pendulum_at_three_laboratories(example: Example) -> None:
     init, cd, check, run, inspect, predict = example.commands("A pendulum")
