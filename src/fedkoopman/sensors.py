@@ -21,6 +21,7 @@ from fedkoopman.systems.checks import (
     real_array,
 )
 from fedkoopman.systems.integrate import trajectory_key
+from fedkoopman.systems.room import filled, room_for
 from fedkoopman.systems.user import Closure, check_function
 
 __all__ = ["FunctionSensor", "LinearSensor", "Sensor", "observe"]
@@ -211,23 +212,26 @@ def observe(
     sensor.check_state(states.shape[-1])
     paths = states if states.ndim == 3 else states[None]
     size, steps = paths.shape[:2]
-    roots = noise_roots(noise, sensor.dim, steps, size, "noise")
+    room = room_for(steps)
+    roots = filled(noise_roots(noise, sensor.dim, steps, size, "noise"), 1, room)
     out = np.empty((size, steps, sensor.dim))
     with jax.enable_x64(True):
         # One trajectory per call, as in `simulate`: bit for bit the same in a batch of any size.
         for b in range(size):
             key = trajectory_key(seed, b)
-            out[b] = _observe(sensor, paths[b], roots[b if len(roots) > 1 else 0], key)
+            longer = np.pad(paths[b], [(0, room - steps), (0, 0)])
+            z = _observe(sensor, longer, roots[b if len(roots) > 1 else 0], key)
+            out[b] = np.asarray(z)[:steps]
     return out if states.ndim == 3 else out[0]
 
 
 @jax.jit
 def _observe(
     sensor: Sensor,
-    x: Float[Array, "time state"],
-    roots: Float[Array, "time_or_one observed observed"],
+    x: Float[Array, "room state"],
+    roots: Float[Array, "room_or_one observed observed"],
     key: PRNGKeyArray,
-) -> Float[Array, "time observed"]:
+) -> Float[Array, "room observed"]:
     key = jax.random.fold_in(key, _OBSERVATION)
 
     def draw(k: Array) -> Float[Array, " observed"]:

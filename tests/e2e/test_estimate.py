@@ -12,7 +12,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.cli import estimate as verb
-from fedkoopman.estimation.problem import METHODS
+from fedkoopman.estimation.checks import METHODS
 
 OPTIONS = ["--system", "lorenz63", "--sensor", "sensor.toml"]
 COLUMNS = ["step", "time", "x1", "x2", "x3", "x1_std", "x2_std", "x3_std"]

@@ -103,6 +103,19 @@ def test_five_commands_lead_to_a_forecast_plot(journey: Journey, steps: list[Tol
     assert picture.startswith(b"\x89PNG") and len(picture) > 10_000
 
 
+def test_check_shows_declared_and_estimated_noise(steps: list[Told]) -> None:
+    """The example's noise is drawn with 2°, 0.1 rad/s and 2 cm."""
+    rows = [line.split() for line in steps[1].out.splitlines()]
+    assert sum(row[-4:] == ["declared", "σ", "estimated", "σ"] for row in rows) == 3
+    shown = {row[0]: row[-2:] for row in rows if row}
+    for channel, sigma in (("angle_deg", np.radians(2.0)), ("across_cm", 0.02), ("up_cm", 0.02)):
+        declared, estimated = map(float, shown[channel])
+        assert declared == pytest.approx(sigma, rel=0.01)
+        assert estimated == pytest.approx(sigma, rel=0.1)
+    declared, estimated = shown["rate"]
+    assert declared == "auto" and float(estimated) == pytest.approx(0.1, rel=0.1)
+
+
 def test_no_step_leaves_anything_beside_the_users_files(
     journey: Journey, steps: list[Told]
 ) -> None:

@@ -100,7 +100,8 @@ def linear(steps=80, seed=2, n=4, m=2) -> Case:
     q = _random_covariance(rng, n)
     r = _random_covariance(rng, m)
     cov = _random_covariance(rng, n)
-    system = fk.System.from_map(lambda x: a @ x, n)
+    entries = {f"a{i}{j}": float(a[i, j]) for i in range(n) for j in range(n)}
+    system = fk.System.from_map(_matrix_times, n, parameters=entries)
     sensor = fk.LinearSensor(c)
     x = [rng.multivariate_normal(np.ones(n), cov)]
     for _ in range(steps):
@@ -108,6 +109,11 @@ def linear(steps=80, seed=2, n=4, m=2) -> Case:
     x = np.array(x)
     z = x[1:] @ c.T + rng.multivariate_normal(np.zeros(m), r, size=steps)
     return Case(system, sensor, lambda y: a @ y, lambda y: c @ y, z, x, q, r, np.ones(n), cov)
+
+
+def _matrix_times(x, **entries):
+    """A x; A's entries are parameters and this is one function, so one compilation serves all A."""
+    return jax.numpy.stack(list(entries.values())).reshape(len(x), len(x)) @ x
 
 
 def _random_covariance(rng, n):

@@ -24,6 +24,7 @@ ORDER = (
     "theory",
     "studies",
     "reports",
+    "deploy",
     "cli",
 )
 HEAVY = (

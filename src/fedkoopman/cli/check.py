@@ -65,14 +65,15 @@ def _show(one: "SiteCheck") -> None:
         + (f", the longest of {_counted(found.longest_gap, 'sample')}" if found.gaps else "")
     )
     table = Table(box=box.SIMPLE)
-    columns = ("channel", "lowest", "highest", "mean", "std", "missing", "noise σ", "that is")
-    for column in columns:
-        table.add_column(column, justify="left" if column in ("channel", "that is") else "right")
+    noise = ("declared σ", "estimated σ")
+    for column in ("channel", "lowest", "highest", "mean", "std", "missing", *noise):
+        table.add_column(column, justify="left" if column == "channel" else "right")
     for i, channel in enumerate(found.channels):
         numbers = (channel.low, channel.high, channel.mean, channel.std)
-        origin = "estimated" if one.declared is None else "declared"
-        sigma = _short(math.sqrt(one.noise[i]))
-        table.add_row(channel.name, *map(_short, numbers), f"{channel.missing:.1%}", sigma, origin)
+        declared = "auto" if one.declared is None else _short(math.sqrt(one.declared[i]))
+        estimated = _short(math.sqrt(one.estimated[i]))
+        missing = f"{channel.missing:.1%}"
+        table.add_row(channel.name, *map(_short, numbers), missing, declared, estimated)
     console = Console(markup=False)
     if not console.is_terminal:
         console = Console(markup=False, width=WIDE)

@@ -8,32 +8,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from fedkoopman.cli import (
-    check,
-    config,
-    estimate,
-    export,
-    init,
-    inspect,
-    predict,
-    reproduce,
-    run,
-    sweep,
-)
-from fedkoopman.cli.app import EXAMPLE, app
-
-EXAMPLES = {
-    "init": init.EXAMPLE,
-    "check": check.EXAMPLE,
-    "run": run.EXAMPLE,
-    "predict": predict.EXAMPLE,
-    "inspect": inspect.EXAMPLE,
-    "export": export.EXAMPLE,
-    "sweep": sweep.EXAMPLE,
-    "config": config.EXAMPLE,
-    "estimate": estimate.EXAMPLE,
-    "reproduce": reproduce.EXAMPLE,
-}
+from fedkoopman.cli.app import EXAMPLE, VERBS, app
 
 
 def reference() -> str:
@@ -51,7 +26,8 @@ def reference() -> str:
         "A mistake in the input is told in one line, and no output is left behind.",
     ]
     for name, command in program.commands.items():
-        lines += ["", f"## fedkoopman {name}", "", command.help.strip(), *_example(EXAMPLES[name])]
+        example = _example(VERBS[name].example)
+        lines += ["", f"## fedkoopman {name}", "", command.help.strip(), *example]
         for panel, rows in _panels(command.params).items():
             lines += ["", f"| {panel} | | default |", "|---|---|---|", *rows]
     return "\n".join(lines) + "\n"

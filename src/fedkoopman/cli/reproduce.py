@@ -22,6 +22,7 @@ from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.studies.paper.catalogue import CATALOGUE, About
 
 if TYPE_CHECKING:
+    from fedkoopman.reports.paper_files import Saved
     from fedkoopman.reports.paper_item import Reproduced
     from fedkoopman.studies.paper.result import Item, Options
     from fedkoopman.studies.run import Progress
@@ -176,60 +177,57 @@ def _reproduce(
     again: Callable[[Sequence[str], bool], str],
     bar: bool,
 ) -> None:
-    from fedkoopman.reports.paper_files import read_numbers, read_saved, write_item, write_numbers
+    from fedkoopman.reports.paper_files import (
+        Saved,
+        read_numbers,
+        read_saved,
+        write_index,
+        write_item,
+        write_numbers,
+    )
     from fedkoopman.reports.paper_terminal import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
-    for name in CATALOGUE:
-        saved = read_saved(out, name)
-        if saved is not None and saved.fast != options.fast:
+    held = {name: saved for name in CATALOGUE if (saved := read_saved(out, name)) is not None}
+    for name, saved in held.items():
+        if saved.fast != options.fast:
             how = "with" if saved.fast else "without"
             raise InputError(f"{out} holds {name} made {how} --fast: choose another --out")
     # What cannot be computed is refused before anything is.
     settings = {name: item.settings(options) for name, item in modules.items()}
     total = sum(item.slots(options) for item in modules.values())
+    made: dict[str, Reproduced] = {}
     try:
         with _progress(bar, total) as (at, tell):
-            for about in chosen:
-                at(about.name, modules[about.name].slots(options))
-                if read_numbers(out, about.name, settings[about.name]) is None:
-                    found = modules[about.name].compute(options, tell)
-                    command = again([about.name], False)
-                    write_numbers(
-                        out, about.name, settings[about.name], found, command, options.fast
-                    )
+            for name, item in modules.items():
+                at(name, item.slots(options))
+                if name not in held or read_numbers(out, name, settings[name]) is None:
+                    found, command = item.compute(options, tell), again([name], False)
+                    data = write_numbers(out, name, settings[name], found, command, options.fast)
+                    held[name] = Saved(name, command, options.fast, settings[name], data)
+                made[name] = _judged(held[name])
+                write_item(out, made[name])
     except KeyboardInterrupt:
         raise Interrupted(f"finished work is kept; go on with: {again([], True)}") from None
-    done = [one for about in chosen if (one := _made(about, out)) is not None]
-    for one in done:
-        write_item(out, one)
-        if len(done) <= SHOWN:
+    if len(made) > SHOWN:
+        show_counts(list(made.values()))
+    else:
+        for one in made.values():
             show(one)
-    if len(done) > SHOWN:
-        show_counts(done)
-    typer.echo(f"report: {_write_index(out)}")
+    # The index has all items of the directory, also those of earlier commands.
+    every = [made.get(name) or _judged(held[name]) for name in CATALOGUE if name in held]
+    typer.echo(f"report: {write_index(out, every)[0]}")
 
 
-def _made(about: About, out: Path) -> "Reproduced | None":
-    """What an item's numbers in the directory say, if there are any."""
-    from fedkoopman.reports.paper_files import read_saved
+def _judged(saved: "Saved") -> "Reproduced":
+    """What an item's numbers say."""
     from fedkoopman.reports.paper_item import Reproduced
 
-    saved = read_saved(out, about.name)
-    if saved is None:
-        return None
+    about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)
     if saved.fast:
         findings = findings.left_open(FAST)
     return Reproduced(about.name, about.paper, about.title, saved.command, findings, saved.fast)
-
-
-def _write_index(out: Path) -> Path:
-    """A page over all items that the directory holds, also those of earlier commands."""
-    from fedkoopman.reports.paper_files import write_index
-
-    made = [_made(about, out) for about in CATALOGUE.values()]
-    return write_index(out, [one for one in made if one is not None])[0]
 
 
 @contextmanager

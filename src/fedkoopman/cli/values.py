@@ -1,5 +1,6 @@
 """Numbers on the command line, refused with the value that was given."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import typer
@@ -27,6 +28,19 @@ def whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
             raise typer.BadParameter(f"{value} is below {least}, the least there can be")
         if value > most:
             raise typer.BadParameter(f"{value} is above {most}, the most there can be")
+        return value
+
+    return parse
+
+
+def real(least: float, above: bool = False) -> Callable[[str], float]:
+    """A finite number from `least` on, or above it."""
+
+    def parse(text: str) -> float:
+        value = number(text)
+        if not math.isfinite(value) or value < least or (above and value == least):
+            word = "above" if above else "at least"
+            raise typer.BadParameter(f"{text} is refused: give a number {word} {least:g}")
         return value
 
     return parse

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array
 
 from fedkoopman.errors import InputError
-from fedkoopman.estimation import problem as check
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.batches import Progress, pieces, run_pieces
 from fedkoopman.estimation.estimates import DivergenceWarning, Estimates
 from fedkoopman.estimation.fused import fused
@@ -17,7 +17,7 @@ from fedkoopman.estimation.gaussian import Noise, State, track
 from fedkoopman.estimation.linalg import UNROLLED, cholesky
 from fedkoopman.estimation.models import Batched, Conditions, model_of
 from fedkoopman.estimation.particle import particle_track
-from fedkoopman.estimation.problem import Problem
+from fedkoopman.estimation.problem import Problem, problem_of
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -83,29 +83,20 @@ def estimate(
     Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
     diverges has `ok` False, with a `DivergenceWarning`.
     """
-    check.check_method(method)
-    first_system = check.first_of(system, System, "system")
-    first_sensor = check.first_of(sensor, Sensor, "sensor")
-    n, m = first_system.dim, first_sensor.dim
-    transform = check.transform_of(method, n, alpha, beta, kappa) if method != "particle" else None
-    z, lengths, form = check.observations(z, m)
-    batch, steps = z.shape[:2]
-    check.check_inputs(first_system, inputs)
-    problem = Problem(
-        system=check.one_or_each(system, System, "system", batch),
-        sensor=check.one_or_each(sensor, Sensor, "sensor", batch),
-        z=z,
-        lengths=lengths,
-        mean=check.first_state(initial_mean, n, batch),
-        cov=check.first_cov(initial_cov, n, batch),
-        q=check.noise(process_noise, n, "process_noise", batch, steps),
-        r=check.noise(observation_noise, m, "observation_noise", batch, steps),
-        inputs=None
-        if inputs is None
-        else check.per_step(inputs, "inputs", (steps, first_system.input_dim), batch),
-        dt=None if dt is None else check.intervals(dt, steps, batch),
+    checks.check_method(method)
+    n = checks.first_of(system, System, "system").dim
+    transform = checks.transform_of(method, n, alpha, beta, kappa) if method != "particle" else None
+    problem, form = problem_of(
+        system,
+        sensor,
+        z,
+        process_noise=process_noise,
+        observation_noise=observation_noise,
+        initial_mean=initial_mean,
+        initial_cov=initial_cov,
+        inputs=inputs,
+        dt=dt,
     )
-    check.same_dimensions(problem.system, problem.sensor)
     if room is not None and transform is not None:  # particles compile for T itself
         problem = problem.filled(room)
     check_seed(seed)
@@ -116,7 +107,7 @@ def estimate(
     fields = _in_pieces(problem, run, widest(n) if transform else 1, progress)
     found = _result(fields, problem, form, method, smooth, definite=beta >= alpha**2)
     if warn:
-        check.warn_of_beta(method, alpha, beta)
+        checks.warn_of_beta(method, alpha, beta)
         _warn_of_divergence(np.atleast_1d(found.ok))
     return found
 
@@ -324,7 +315,7 @@ def _result(
     z, lengths = problem.z, problem.lengths
     batch = len(z)
     missing = np.isnan(z)
-    angles = check.first_of(problem.system, System, "system").angles
+    angles = checks.first_of(problem.system, System, "system").angles
     if lengths is not None:
         for b, length in enumerate(lengths):
             for name in ("mean", "cov", "innovations", "innovation_cov"):

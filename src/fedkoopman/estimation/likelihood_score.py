@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkoopman.estimation.batches import pieces
+from fedkoopman.estimation.compiled_soon import compiled_soon
 from fedkoopman.estimation.gaussian import Noise, State, track
 from fedkoopman.estimation.linalg import cholesky
 from fedkoopman.estimation.models import Conditions, model_of
@@ -102,7 +103,7 @@ def _laid_out(cov: np.ndarray, rows: np.ndarray, steps: int, leading: int = 0) -
     return cov[..., None]
 
 
-@partial(jax.jit, static_argnames="transform")
+@partial(compiled_soon, static_argnames=("transform",))
 def _slopes(
     system: System,
     sensor: Sensor,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import problem as check
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.batches import Progress
 from fedkoopman.estimation.likelihood_score import score
 from fedkoopman.estimation.noise_estimates import NoiseEstimates, noise_estimates
@@ -29,7 +29,7 @@ from fedkoopman.estimation.noise_start import (
     tracked,
 )
 from fedkoopman.estimation.noise_structure import structure_of
-from fedkoopman.estimation.problem import Problem
+from fedkoopman.estimation.problem import problem_of
 from fedkoopman.estimation.scoring import Point, climb
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -88,10 +88,10 @@ def estimate_noise(
     >>> e = fk.estimate(system, sensor, z, observation_noise=found.observation_noise,
     ...                 process_noise=found.process_noise, method="ukf-resampled")
     """
-    check.only_one(system, System, "system")
-    check.only_one(sensor, Sensor, "sensor")
+    checks.only_one(system, System, "system")
+    checks.only_one(sensor, Sensor, "sensor")
     if method not in ("ukf-resampled", "ekf"):
-        check.check_method(method)
+        checks.check_method(method)
         raise InputError(
             f"method {method!r} has no consistent likelihood to estimate noise with: use "
             "'ukf-resampled' or 'ekf'"
@@ -100,9 +100,17 @@ def estimate_noise(
     iterations = check_count(iterations, "iterations", least=1)
     if not 0 < float(number(floor, "floor")) < 1:
         raise InputError(f"floor is {floor:g}: give a number between 0 and 1, as 1e-6")
-    transform = check.transform_of(method, system.dim, alpha, beta, kappa)
-    problem = _problem(
-        system, sensor, z, process_noise, observation_noise, initial_mean, initial_cov, inputs, dt
+    transform = checks.transform_of(method, system.dim, alpha, beta, kappa)
+    problem, _ = problem_of(
+        system,
+        sensor,
+        z,
+        process_noise=process_noise,
+        observation_noise=observation_noise,
+        initial_mean=initial_mean,
+        initial_cov=initial_cov,
+        inputs=inputs,
+        dt=dt,
     )
     seen = np.sum(~np.isnan(problem.z[:, skip:]), axis=(0, 1))
     if not (seen >= LEAST).any():
@@ -149,36 +157,3 @@ def estimate_noise(
     climbed = climb(evaluate, starts[chosen], lowest, iterations, progress)
     values = climbed.values if chosen == 0 else [given, *climbed.values]
     return noise_estimates(climbed._replace(values=values), lowest, shape_q, shape_r, counted)
-
-
-def _problem(
-    system: System,
-    sensor: Sensor,
-    z: Any,
-    q: Any,
-    r: Any,
-    mean: Any,
-    cov: Any,
-    inputs: Any,
-    dt: Any,
-) -> Problem:
-    """The checked input, as for `fk.estimate`."""
-    n, m = system.dim, sensor.dim
-    padded, lengths, _ = check.observations(z, m)
-    batch, steps = padded.shape[:2]
-    check.check_inputs(system, inputs)
-    check.sensor_sees(sensor, n)
-    return Problem(
-        system=system,
-        sensor=sensor,
-        z=padded,
-        lengths=lengths,
-        mean=check.first_state(mean, n, batch),
-        cov=check.first_cov(cov, n, batch),
-        q=check.noise(q, n, "process_noise", batch, steps),
-        r=check.noise(r, m, "observation_noise", batch, steps),
-        inputs=None
-        if inputs is None
-        else check.per_step(inputs, "inputs", (steps, system.input_dim), batch),
-        dt=None if dt is None else check.intervals(dt, steps, batch),
-    )

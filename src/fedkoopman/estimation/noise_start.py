@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkoopman.estimation.checks import first_of
 from fedkoopman.estimation.estimate import estimate
 from fedkoopman.estimation.estimates import Estimates
 from fedkoopman.estimation.noise_structure import Structure
-from fedkoopman.estimation.problem import Problem, first_of
+from fedkoopman.estimation.problem import Problem
 from fedkoopman.sensors import Sensor
 
 OBSERVATION_LEVELS = (1.0, 0.1, 0.01)

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Array
 
 from fedkoopman.errors import InputError
-from fedkoopman.estimation import problem as check
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.fused import fused
 from fedkoopman.estimation.gaussian import Info, Noise, State, step
 from fedkoopman.estimation.models import Conditions, model_of
@@ -54,18 +54,18 @@ class OnlineFilter:
         beta: float = 2.0,
         kappa: float = -1.0,
     ) -> None:
-        check.check_method(method)
+        checks.check_method(method)
         if method == "particle":
             raise InputError(
                 "method 'particle' has no online step here: use 'ukf', 'ukf-resampled' or 'ekf'"
             )
-        self._system = check.only_one(system, System, "system")
-        self._sensor = check.only_one(sensor, Sensor, "sensor")
-        check.sensor_sees(sensor, system.dim)
-        self._transform = check.transform_of(method, system.dim, alpha, beta, kappa)
-        check.warn_of_beta(method, alpha, beta)
-        self._q = check.noise(process_noise, system.dim, "process_noise", 1, 1)
-        self._r = check.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
+        self._system = checks.only_one(system, System, "system")
+        self._sensor = checks.only_one(sensor, Sensor, "sensor")
+        checks.sensor_sees(sensor, system.dim)
+        self._transform = checks.transform_of(method, system.dim, alpha, beta, kappa)
+        checks.warn_of_beta(method, alpha, beta)
+        self._q = checks.noise(process_noise, system.dim, "process_noise", 1, 1)
+        self._r = checks.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
         for cov, name in ((self._q, "process_noise"), (self._r, "observation_noise")):
             if cov.ndim != 2:
                 raise InputError(f"{name} has shape {cov.shape}: an online filter takes one matrix")
@@ -73,17 +73,17 @@ class OnlineFilter:
     def start(self, mean: Any = None, cov: Any = None) -> OnlineState:
         """The state at time 0: zeros and the identity unless given."""
         n = self._system.dim
-        return OnlineState(check.first_state(mean, n, 1)[0], check.first_cov(cov, n, 1)[0])
+        return OnlineState(checks.first_state(mean, n, 1)[0], checks.first_cov(cov, n, 1)[0])
 
     def step(
         self, state: OnlineState, z: Any, *, inputs: Any = None, dt: float | None = None
     ) -> tuple[OnlineState, OnlineInfo]:
         """Predict over one interval, then correct with z (m,); NaN components are missing."""
-        z = check.one_row(z, self._sensor.dim)
-        check.check_inputs(self._system, inputs)
+        z = checks.one_row(z, self._sensor.dim)
+        checks.check_inputs(self._system, inputs)
         if inputs is not None:
-            inputs = check.per_step(inputs, "inputs", (self._system.input_dim,), 1)
-        interval: Any = None if dt is None else check.intervals([dt], 1, 1)[0]
+            inputs = checks.per_step(inputs, "inputs", (self._system.input_dim,), 1)
+        interval: Any = None if dt is None else checks.intervals([dt], 1, 1)[0]
         before: Any = state
         with jax.enable_x64(True):
             new, info = _step(

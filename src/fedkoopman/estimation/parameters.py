@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from fedkoopman.errors import InputError
-from fedkoopman.estimation import problem as check
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimate import estimate
 from fedkoopman.estimation.estimates import Estimates
 from fedkoopman.sensors import Sensor
@@ -135,8 +135,8 @@ def estimate_parameters(
     >>> print(found)
     b = 27.9 ± 0.12
     """
-    check.only_one(system, System, "system")
-    check.only_one(sensor, Sensor, "sensor")
+    checks.only_one(system, System, "system")
+    checks.only_one(sensor, Sensor, "sensor")
     check_count(passes, "passes")
     names = _free_names(system, parameters)
     guess = np.array([float(parameters[name]) for name in names])
@@ -165,22 +165,22 @@ def estimate_parameters(
         angles=system.angles,
         substeps=system.substeps,
     )
-    check.sensor_sees(sensor, n)
+    checks.sensor_sees(sensor, n)
     seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
-    padded, lengths, _ = check.observations(z, sensor.dim)
+    padded, lengths, _ = checks.observations(z, sensor.dim)
     batch, steps = padded.shape[:2]
     ends = np.full(batch, steps) if lengths is None else lengths
     q = _with_block(
-        check.noise(process_noise, n, "process_noise", batch, steps), np.diag(wander**2)
+        checks.noise(process_noise, n, "process_noise", batch, steps), np.diag(wander**2)
     )
-    mean0 = check.first_state(initial_mean, n, batch)
-    cov0 = check.first_cov(initial_cov, n, batch)
-    r = check.noise(observation_noise, sensor.dim, "observation_noise", batch, steps)
+    mean0 = checks.first_state(initial_mean, n, batch)
+    cov0 = checks.first_cov(initial_cov, n, batch)
+    r = checks.noise(observation_noise, sensor.dim, "observation_noise", batch, steps)
 
     if inputs is not None:
-        inputs = check.per_step(inputs, "inputs", (steps, system.input_dim), batch)
+        inputs = checks.per_step(inputs, "inputs", (steps, system.input_dim), batch)
     if dt is not None:
-        dt = check.intervals(dt, steps, batch)
+        dt = checks.intervals(dt, steps, batch)
 
     mean, cov = guess, np.diag(spread**2)
     for _ in range(passes):

@@ -11,7 +11,7 @@ from fedkoopman.federation.streams import generator
 if TYPE_CHECKING:
     from fedkoopman.federation.experiment import Client
 
-__all__ = ["arrivals"]
+__all__ = ["arrivals", "succeeded"]
 
 
 def arrivals(seed: int, slot: int, clients: "Sequence[Client]") -> NDArray[np.bool_]:
@@ -24,3 +24,9 @@ def arrivals(seed: int, slot: int, clients: "Sequence[Client]") -> NDArray[np.bo
     luck = generator(seed, "arrival", slot).random(identities.max() + 1)[identities]
     mask: NDArray[np.bool_] = luck < np.array([client.probability for client in clients])
     return mask
+
+
+def succeeded(seed: int, slot: int, identity: int, probability: float) -> bool:
+    """Whether one client succeeds in a slot, as `arrivals` has it among others."""
+    luck = generator(seed, "arrival", slot).random(identity + 1)[identity]
+    return bool(luck < probability)

@@ -25,27 +25,15 @@ class Deliveries:
 
     Attributes:
         train: for each client, by identity, states (T_i, d) of its segments, in order.
-        held_out: states (T_i, d) of all sites on which models are scored.
+        held_out: for each client likewise, states (T_i, d) on which models are scored.
         repeat: whether the first segment follows the last; otherwise a site then has no more.
+        every_slot: whether a segment arrives in every slot, whatever the clients' luck.
     """
 
     train: tuple[tuple[NDArray[np.float64], ...], ...]
-    held_out: tuple[NDArray[np.float64], ...]
+    held_out: tuple[tuple[NDArray[np.float64], ...], ...]
     repeat: bool = True
-
-    def test_trajectories(self, steps: int) -> NDArray[np.float64]:
-        """Held-out states as consecutive windows of equal length, (R, ζ + 1, d).
-
-        Arguments:
-            steps: ζ, or less where the shortest held-out segment has fewer.
-        """
-        steps = min(steps, *(len(states) - 1 for states in self.held_out))
-        windows = [
-            states[first : first + steps + 1]
-            for states in self.held_out
-            for first in range(0, len(states) - steps, steps)
-        ]
-        return np.stack(windows)
+    every_slot: bool = False
 
 
 @lru_cache(maxsize=16)
@@ -57,7 +45,8 @@ def schedule(experiment: "Experiment") -> list[dict[int, int]]:
     found: list[dict[int, int]] = [{}]
     for slot in range(1, experiment.slots + 1):
         arriving = {}
-        for n in np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients)).tolist():
+        luck = arrivals(experiment.seed, slot, experiment.clients) | given.every_slot
+        for n in np.flatnonzero(luck).tolist():
             count = len(given.train[experiment.clients[n].identity])
             if succeeded[n] < count or given.repeat:
                 arriving[n] = succeeded[n] % count

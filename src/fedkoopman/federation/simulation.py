@@ -22,14 +22,15 @@ from fedkoopman.evaluation import Metrics, evaluate
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.schemes import Scheme, scheme_of
+from fedkoopman.federation.scoring import combined
 from fedkoopman.federation.sites import Address, Sites, arrived, held_out
 from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.koopman.training import client_update, train
+from fedkoopman.koopman.training import Training, client_update, train
 
-__all__ = ["Outcome", "first_state", "simulate_federation"]
+__all__ = ["Outcome", "first_state", "scores_of", "simulate_federation"]
 
 AHEAD = 8
 """Slots that may train before the first of them is scored."""
@@ -65,12 +66,14 @@ def simulate_federation(
     state = start or first_state(experiment)
     # Compiling takes longer than running: what can be compiled side by side is begun now.
     workers.submit(Urgency.TRAIN, partial(_compile, experiment, state.weights))
-    test = held_out(experiment)
+    tests = held_out(experiment)
 
     def scored(weights: Weights) -> Future[Metrics]:
-        return workers.submit(
-            Urgency.SCORE, lambda: evaluate(experiment.architecture, weights, test)
-        )
+        def score() -> Metrics:
+            found = [evaluate(experiment.architecture, weights, test) for test in tests]
+            return combined([(f, len(t.trajectories)) for f, t in zip(found, tests, strict=True)])
+
+        return workers.submit(Urgency.SCORE, score)
 
     score = scored(state.weights)
     waiting: deque[tuple[State, dict[str, Any], Future[Metrics]]] = deque()
@@ -80,7 +83,7 @@ def simulate_federation(
 
     def finish() -> Outcome:
         state, record, score = waiting.popleft()
-        scores = _scores(experiment, score.result())
+        scores = scores_of(score.result(), experiment.training)
         seconds = round(time.perf_counter() - began, 3)
         return Outcome(state, {**record, **scores, "seconds": seconds})
 
@@ -197,8 +200,9 @@ def _batches(
         yield batch
 
 
-def _scores(experiment: Experiment, found: Metrics) -> dict[str, float]:
-    w1, w2, w3 = experiment.training.loss_weights
+def scores_of(found: Metrics, training: Training) -> dict[str, float]:
+    """A model's scores as they stand in a record."""
+    w1, w2, w3 = training.loss_weights
     return {
         "loss": w1 * found.l1 + w2 * found.l2 + w3 * found.l3,
         "l1": found.l1,

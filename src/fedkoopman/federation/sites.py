@@ -20,6 +20,7 @@ from fedkoopman.evaluation import TestSet
 from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.deliveries import schedule
 from fedkoopman.federation.experiment import Client, Experiment
+from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.sensors import Sensor
@@ -216,16 +217,23 @@ def _kind(client: Client) -> tuple:
 
 
 @lru_cache(maxsize=16)
-def held_out(experiment: Experiment) -> TestSet:
+def held_out(experiment: Experiment) -> tuple[TestSet, ...]:
     """Noise-free trajectories x_0 … x_ζ, from fresh initial states and fixed per seed, or from the
-    test recordings."""
+    test recordings; where sites hold data of their own, those of each that holds some out."""
     e = experiment
     if e.deliveries is not None:
-        trajectories = e.deliveries.test_trajectories(e.steps)[: e.test_trajectories]
-    elif e.recordings is not None:
+        sets = [
+            site_test_set(
+                states, steps=e.steps, most=e.test_trajectories, horizon=e.horizon,
+                valid_error=e.valid_error,
+            )
+            for states in e.deliveries.held_out
+        ]  # fmt: skip
+        return tuple(one for one in sets if one is not None)
+    if e.recordings is not None:
         trajectories = e.recordings.test_trajectories(e.steps, e.test_trajectories)
     else:
         trajectories = simulate(
             e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
         )
-    return TestSet(trajectories, e.horizon, e.valid_error)
+    return (TestSet(trajectories, e.horizon, e.valid_error),)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregation import aggregate, is_finite
 from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.policies import Situation, activate
+from fedkoopman.federation.policies import Policy, Situation, activate
 from fedkoopman.federation.schemes import Scheme
 from fedkoopman.federation.sites import Address, samples
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.network import Weights
 
-__all__ = ["Decision", "State", "Task", "conclude", "decide", "tasks"]
+__all__ = ["Decision", "State", "Task", "conclude", "decide", "select", "tasks"]
 
 
 @dataclass(frozen=True)
@@ -76,10 +76,21 @@ def decide(experiment: Experiment, state: State, arrived: Sequence[int]) -> Deci
         for n, waiting in enumerate(buffers)
     ]
     buffered = np.array(sizes, np.int64)
-    random = generator(experiment.seed, "policy", slot)
-    situation = Situation(slot, buffered, experiment.steps, random)
-    active = activate(experiment.policy, situation)
-    return Decision(slot, buffers, buffered, tuple(active.tolist()))
+    active = select(experiment.policy, experiment.seed, slot, buffered, experiment.steps)
+    return Decision(slot, buffers, buffered, active)
+
+
+def select(
+    policy: Policy, seed: int, slot: int, buffered: NDArray[np.int64], steps: int
+) -> tuple[int, ...]:
+    """The clients that train in a slot, of those that have data.
+
+    Arguments:
+        buffered: |D_n| of every client.
+        steps: ζ, samples per segment.
+    """
+    situation = Situation(slot, buffered, steps, generator(seed, "policy", slot))
+    return tuple(activate(policy, situation).tolist())
 
 
 def tasks(experiment: Experiment, scheme: Scheme, decision: Decision) -> list[Task]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError
-from fedkoopman.estimation import problem as check
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimate import estimate
 from fedkoopman.estimation.estimates import Arrays, Estimates
 from fedkoopman.koopman.fitted import Fitted
@@ -82,8 +82,8 @@ class KoopmanFilter:
             )
         self._model, self._learned = model, model.learned_
         architecture = self._learned.architecture
-        self._sensor = check.only_one(sensor, Sensor, "sensor")
-        check.sensor_sees(sensor, architecture.state_dim)
+        self._sensor = checks.only_one(sensor, Sensor, "sensor")
+        checks.sensor_sees(sensor, architecture.state_dim)
         self._system = lifted_system(self._learned, relift)
         self._seen = lifted_sensor(self._learned, self._sensor)
         self._relift = relift
@@ -132,7 +132,7 @@ class KoopmanFilter:
         return result.first() if single else result
 
     def _estimate(self, z: Any, *, smooth: bool) -> KoopmanEstimates:
-        z, lengths, form = check.observations(z, self._sensor.dim)
+        z, lengths, form = checks.observations(z, self._sensor.dim)
         mean, cov = self._first(len(z))
         if form == "list":
             ends = np.full(len(z), z.shape[1]) if lengths is None else lengths
@@ -165,7 +165,7 @@ class KoopmanFilter:
                 f"({batch}, {dim})"
             )
         rows = np.broadcast_to(mean.reshape(-1, window * dim), (batch, window * dim))
-        cov = check.first_cov(self._cov, dim, batch)
+        cov = checks.first_cov(self._cov, dim, batch)
         slope = self._learned.lift_slope(rows)
         slope = slope.reshape(batch, -1, window, dim).sum(axis=2)
         return self._learned.lift(rows), slope @ cov @ slope.swapaxes(1, 2)

@@ -10,7 +10,9 @@ large as what was measured.
 Moments are about zero, not about the mean: a constant error is an error.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,15 @@ from fedkoopman.errors import InputError
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.trajectories import windows_of
 
-__all__ = ["accumulated", "enough", "lifted_noise", "spread"]
+__all__ = [
+    "ErrorSum",
+    "accumulated",
+    "enough",
+    "error_sums",
+    "lifted_noise",
+    "noise_of_sums",
+    "spread",
+]
 
 SPANS = 20
 """Fewer spans of h steps that do not overlap say too little of how far off h steps lead: the
@@ -38,6 +48,18 @@ REACH = 64
 Array = NDArray[np.float64]
 
 
+@dataclass(frozen=True, eq=False)
+class ErrorSum:
+    """What one group of trajectories tells of h steps: it adds up with what others tell."""
+
+    moment: Array
+    """Σ e_h e_hᵀ, (O, O)."""
+    count: int
+    """Of the errors."""
+    spans: int
+    """Of h steps that do not overlap."""
+
+
 def spread(learned: Learned, parts: list[Array], steps: int) -> Array:
     """M_1 … M_steps, (steps, O, O): the second moments of the model's error h steps ahead.
 
@@ -50,7 +72,7 @@ def spread(learned: Learned, parts: list[Array], steps: int) -> Array:
     """
     if learned.noise is not None and not enough(learned, parts):
         return accumulated(learned, learned.noise, steps)
-    measured = np.array(list(_moments(learned, parts, steps)))
+    measured = np.array(list(_means([_sums(learned, parts, steps, SPANS)])))
     if len(measured) == steps:
         return measured
     noise, more = lifted_noise(learned, parts), steps - len(measured)
@@ -79,7 +101,17 @@ def lifted_noise(learned: Learned, parts: list[Array]) -> Array:
     The scale is the mean, over spans of 1, 2, 4, … steps, of the ratio of the variance measured to
     the variance that Q alone would give; each component counts by its share in one step.
     """
-    measured = np.array(list(_moments(learned, parts, REACH)))
+    return noise_of_sums(learned, [_sums(learned, parts, REACH, SPANS)])
+
+
+def error_sums(learned: Learned, parts: list[Array]) -> list[ErrorSum]:
+    """What trajectories tell of 1, 2, … steps, to be added to what is known elsewhere."""
+    return list(_sums(learned, parts, REACH, 1))
+
+
+def noise_of_sums(learned: Learned, groups: Sequence[Iterable[ErrorSum]]) -> Array:
+    """`lifted_noise` of all trajectories of several groups, from their sums alone."""
+    measured = np.array(list(_means(groups)))
     noise = measured[0]
     independent = accumulated(learned, noise, len(measured))
     variance = np.diagonal(noise)
@@ -93,8 +125,18 @@ def lifted_noise(learned: Learned, parts: list[Array]) -> Array:
     return noise * float(np.mean(scales or [1.0]))
 
 
-def _moments(learned: Learned, parts: list[Array], most: int) -> Iterator[Array]:
+def _means(groups: Sequence[Iterable[ErrorSum]]) -> Iterator[Array]:
     """E[e_h e_hᵀ] for h = 1, 2, … while there are enough spans; one step at least."""
+    for h, sums in enumerate(zip_longest(*groups), 1):
+        told = [one for one in sums if one is not None]
+        if h > 1 and sum(one.spans for one in told) < SPANS:
+            return
+        moment = sum((one.moment for one in told[1:]), told[0].moment)
+        yield moment / sum(one.count for one in told)
+
+
+def _sums(learned: Learned, parts: list[Array], most: int, least: int) -> Iterator[ErrorSum]:
+    """Sums over the errors after h = 1, 2, … steps while there are so many spans; one at least."""
     window, depth = learned.architecture.window, learned.architecture.depth
     parts = _sample([part for part in parts if len(part) >= window + depth])
     if not parts:
@@ -108,17 +150,17 @@ def _moments(learned: Learned, parts: list[Array], most: int) -> Iterator[Array]
     ahead, operator = lifted, learned.wide.operator
     for h in range(1, most + 1):
         spans = sum((length - 1) // (h * depth) for length in lengths)
-        if h > 1 and spans < SPANS:
+        if h > 1 and spans < least:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
             ahead = [part[:-depth] @ operator.T for part in ahead]
             errors = np.concatenate(
                 [y[h * depth :] - part for y, part in zip(lifted, ahead, strict=True)]
             )
-            moment: Any = errors.T @ errors / len(errors)
+            moment: Any = errors.T @ errors
         if h > 1 and not np.isfinite(moment).all():
             return
-        yield (moment + moment.T) / 2
+        yield ErrorSum((moment + moment.T) / 2, len(errors), spans)
 
 
 def _sample(parts: list[Array]) -> list[Array]:

@@ -43,7 +43,7 @@ class Rollout:
     names: tuple[str, ...]
     units: tuple[str, ...]
     truth: np.ndarray
-    """(T + 1, d)."""
+    """(T + 1, d); (0, d) where held-out states are not to be seen, as they stay at their sites."""
     one_step: np.ndarray
     """(T, d): each state predicted from the true one before it."""
     free: np.ndarray
@@ -233,7 +233,9 @@ def _read_rollout(path: Path) -> Rollout | None:
         truth, one_step, free = (_matrix(content[key]) for key in ("truth", "one_step", "free"))
         eigenvalues = _matrix(content["eigenvalues"]).reshape(-1, 2)
         dt, names, units = float(content["dt"]), content["names"], content["units"]
-        if not len(truth) - 1 == len(one_step) == len(free) > 0:
+        if not content["truth"]:
+            truth = one_step = free = np.empty((0, len(names)))
+        elif not len(truth) - 1 == len(one_step) == len(free) > 0:
             raise ValueError("the predictions do not have the length of the truth")
         if not len(names) == len(units) == truth.shape[1]:
             raise ValueError("there is not one name and one unit per state")

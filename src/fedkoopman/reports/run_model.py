@@ -20,6 +20,9 @@ def trajectory_section(page: Page, run: RunFiles) -> None:
     if rollout is None:
         page.paragraph("Written when the run ends.", "caption")
         return
+    if not len(rollout.truth):
+        page.paragraph("Held-out states stay at their sites; what they say is told above.")
+        return
     states = rollout.truth.shape[1]
     caption = (
         "A held-out trajectory. One step ahead: each state predicted from the true one before it. "

@@ -164,11 +164,15 @@ class Study(Section):
             put(table, str(name), value, _rules())
         return type(self).from_dict(table, self.folder)
 
-    def check(self) -> None:
-        """Check what needs the system: dimensions, sensors, parameters, files. Loads JAX."""
+    def check(self, sites: bool = True) -> None:
+        """Check what needs the system: dimensions, sensors, parameters, files. Loads JAX.
+
+        Arguments:
+            sites: whether its site files are here to be looked at.
+        """
         from fedkoopman.studies.parts import check_parts
 
-        check_parts(self)
+        check_parts(self, sites)
 
     @property
     def root(self) -> Path:

@@ -1,6 +1,7 @@
 """From a study and a seed to the experiment that the federation runs."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,27 +20,61 @@ from fedkoopman.studies.site_preparation import Sites, prepared_sites
 from fedkoopman.studies.user_code import load_object
 from fedkoopman.systems import System
 
-__all__ = ["experiment_of"]
+__all__ = ["Parts", "experiment_of", "parts_of"]
 
 
-def experiment_of(study: Study, seed: int) -> Experiment:
-    """The experiment of one seed; random sensors are drawn from it, one per client."""
-    sites = prepared_sites(study) if study.sites.files else None
-    system = system_of(study) if sites is None else sites.system
-    training = study.training
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """What everybody in a federation agrees on, wherever the data are.
+
+    Attributes:
+        seed: of everything random.
+        system: what is observed.
+        architecture, training: of the network; the learning rate is the server's.
+        policy: who trains in a slot.
+        slots: M.
+        steps: ζ, samples per segment.
+        clients: how many.
+        rates, probabilities: η_n and p_n of each.
+        test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
+    """
+
+    seed: int
+    system: System
+    architecture: Architecture
+    training: Training
+    policy: Policy
+    slots: int
+    steps: int
+    clients: int
+    rates: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    test_trajectories: int
+    horizon: int
+    valid_error: float
+
+
+def parts_of(study: Study, seed: int, clients: int, system: System | None = None) -> Parts:
+    """What a study says of everybody; sites' files are not looked at.
+
+    Arguments:
+        clients: how many take part.
+        system: with its parameters estimated, where the study leaves some open.
+    """
+    system = system or system_of(study)
+    network, training, evaluation = study.network, study.training, study.evaluation
     w1, w2, w3 = training.loss_weights
-    return Experiment(
+    return Parts(
         seed=seed,
         system=system,
-        clients=_clients(study, system, seed) if sites is None else _site_clients(study, sites),
         architecture=Architecture(
             state_dim=system.dim,
-            components=study.network.components_for(system.dim),
-            hidden_layers=study.network.hidden_layers,
-            width=study.network.width,
-            activation=study.network.activation,
-            window=study.network.window,
-            depth=study.network.depth,
+            components=network.components_for(system.dim),
+            hidden_layers=network.hidden_layers,
+            width=network.width,
+            activation=network.activation,
+            window=network.window,
+            depth=network.depth,
         ),
         training=Training(
             epochs=training.epochs,
@@ -54,20 +89,44 @@ def experiment_of(study: Study, seed: int) -> Experiment:
         policy=_policy(study),
         slots=study.slots,
         steps=study.segments.steps,
+        clients=clients,
+        rates=per_client(training.learning_rate, clients),
+        probabilities=per_client(study.clients.probability, clients),
+        test_trajectories=evaluation.trajectories,
+        horizon=evaluation.horizon,
+        valid_error=evaluation.valid_error,
+    )
+
+
+def experiment_of(study: Study, seed: int) -> Experiment:
+    """The experiment of one seed; random sensors are drawn from it, one per client."""
+    sites = prepared_sites(study) if study.sites.files else None
+    system = system_of(study) if sites is None else sites.system
+    count = study.clients.count if sites is None else len(sites.sites)
+    parts = parts_of(study, seed, count, system)
+    return Experiment(
+        seed=seed,
+        system=system,
+        clients=_clients(study, parts) if sites is None else _site_clients(parts, sites),
+        architecture=parts.architecture,
+        training=parts.training,
+        policy=parts.policy,
+        slots=parts.slots,
+        steps=parts.steps,
         restart=study.segments.restart,
         scheme=study.scheme,
         common=study.trajectories == "common",
         filter=_filter(study, system),
-        test_trajectories=study.evaluation.trajectories,
-        horizon=study.evaluation.horizon,
-        valid_error=study.evaluation.valid_error,
+        test_trajectories=parts.test_trajectories,
+        horizon=parts.horizon,
+        valid_error=parts.valid_error,
         recordings=recordings_of(study, system),
         deliveries=None if sites is None else _deliveries(study, sites),
     )
 
 
-def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
-    count, given = study.clients.count, study.clients
+def _clients(study: Study, parts: Parts) -> tuple[Client, ...]:
+    count, given, system, seed = parts.clients, study.clients, parts.system, parts.seed
     made: dict[tuple[str, int], Any] = {}
 
     def once(make: Callable[[], Any], form: Any, dim: int) -> Any:
@@ -89,16 +148,14 @@ def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
             identity=n,
             sensor=sensor,
             dynamics=dynamics,
-            probability=probabilities[n],
+            probability=parts.probabilities[n],
             observation_noise=once(
                 partial(noise_of, observed, m, "clients.observation_noise"), observed, m
             ),
             process_noise=once(partial(noise_of, doubt, d, "clients.process_noise"), doubt, d),
-            learning_rate=rates[n],
+            learning_rate=parts.rates[n],
         )
 
-    probabilities = per_client(given.probability, count)
-    rates = per_client(study.training.learning_rate, count)
     columns = (
         believed_systems(study, system),
         per_client(given.sensor, count),
@@ -108,19 +165,17 @@ def _clients(study: Study, system: System, seed: int) -> tuple[Client, ...]:
     return tuple(map(client, range(count), *columns))
 
 
-def _site_clients(study: Study, sites: Sites) -> tuple[Client, ...]:
+def _site_clients(parts: Parts, sites: Sites) -> tuple[Client, ...]:
     """Clients that hold data of their own; how it was estimated is behind them."""
-    probabilities = per_client(study.clients.probability, len(sites.sites))
-    rates = per_client(study.training.learning_rate, len(sites.sites))
     return tuple(
         Client(
             identity=n,
             sensor=site.sensor,
             dynamics=sites.system,
-            probability=probabilities[n],
+            probability=parts.probabilities[n],
             observation_noise=site.observation_noise,
             process_noise=site.process_noise,
-            learning_rate=rates[n],
+            learning_rate=parts.rates[n],
         )
         for n, site in enumerate(sites.sites)
     )
@@ -129,8 +184,9 @@ def _site_clients(study: Study, sites: Sites) -> tuple[Client, ...]:
 def _deliveries(study: Study, sites: Sites) -> Deliveries:
     return Deliveries(
         train=tuple(site.train for site in sites.sites),
-        held_out=tuple(one.states for site in sites.sites for one in site.held_out),
-        repeat=study.sites.repeat,
+        held_out=tuple(tuple(one.states for one in site.held_out) for site in sites.sites),
+        repeat=study.sites.repeat and study.sites.arrivals == "drawn",
+        every_slot=study.sites.arrivals == "live",
     )
 
 

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 
 from fedkoopman.estimation import Estimates
 
-__all__ = ["LAGS", "ChannelTest", "InitialTest", "channel_tests", "first_samples", "initial_test"]
+__all__ = [
+    "LAGS",
+    "ChannelTest",
+    "InitialTest",
+    "channel_tests",
+    "first_samples",
+    "initial_test",
+    "observed_noise",
+]
 
 LAGS = 10
 MARGIN = 1.25
@@ -127,6 +135,28 @@ def initial_test(states: Estimates, level: float = 0.99) -> InitialTest:
         return InitialTest(np.nan, np.nan)
     upper = stats.chi2.ppf(level, len(squares)) / len(squares)
     return InitialTest(float(squares.mean()), float(upper))
+
+
+def observed_noise(states: Estimates, observation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Variances of the observation noise as the innovations show them, after the first samples.
+
+    As E[ν_i²] = S_ii of a consistent filter, R̂_ii = R_ii + mean(ν_i² − S_ii). It is the noise where
+    R and Q are about right, and points the right way elsewhere. NaN where nothing was observed.
+
+    Arguments:
+        states: estimates of a list of segments, by a consistent filter.
+        observation: the covariance R that was used for them.
+    """
+    excess = [
+        (v**2 - np.diagonal(s, axis1=-2, axis2=-1))[first_samples(len(v)) :]
+        for v, s in _good(states)
+    ]
+    found = np.full(len(observation), np.nan)
+    for i, r in enumerate(np.diag(observation)):
+        seen = np.concatenate([e[~np.isnan(e[:, i]), i] for e in excess] or [np.empty(0)])
+        if len(seen):
+            found[i] = max(r + seen.mean(), 0.0)
+    return found
 
 
 def _good(states: Estimates) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:

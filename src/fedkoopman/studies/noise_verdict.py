@@ -8,7 +8,7 @@ what does not is named with the value to try.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,7 @@ class Verdict:
         channels: the tests of each channel's innovations with the noise declared.
         observation: variances to try, where the declared ones are off.
         process: factor to try on the process noise, where that is off.
+        estimated: variances of the best noise, where those declared were not good enough.
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Verdict:
     channels: tuple[ChannelTest, ...]
     observation: NDArray[np.float64] | None = None
     process: float | None = None
+    estimated: NDArray[np.float64] | None = None
 
     @property
     def consistent(self) -> bool:
@@ -142,7 +144,8 @@ def noise_verdict(
     except (ComputationError, InputError) as error:
         text = f"inconsistent, and no better noise could be found: {error}"
         return Verdict("unknown", text, declared)
-    return judge(declared, initial, observation, process, fits)
+    best = np.diag(_simplest(fits).noise.observation_noise)
+    return replace(judge(declared, initial, observation, process, fits), estimated=best)
 
 
 def judge(

@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from fedkoopman.studies.config import Study
 
 
-def system_of(study: "Study") -> System:
-    """The true system."""
+def system_of(study: "Study", inputs: int | None = None) -> System:
+    """The true system.
+
+    Arguments:
+        inputs: how many known inputs it takes, where the site files that say so are elsewhere.
+    """
     name, parameters = study.system.name, study.system.parameters
     if ".py:" not in name:
         with _naming("system.parameters"):
@@ -37,7 +41,7 @@ def system_of(study: "Study") -> System:
                 "fedkoopman.System.from_function, or name a function ẋ = f(x)"
             )
     if not isinstance(found, System):
-        return _from_function(study, found)
+        return _from_function(study, found, inputs)
     if found.input_dim and not study.sites.files:
         raise InputError(
             f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
@@ -47,7 +51,7 @@ def system_of(study: "Study") -> System:
         return found.with_parameters(**parameters)
 
 
-def _from_function(study: "Study", f: Callable[..., Any]) -> System:
+def _from_function(study: "Study", f: Callable[..., Any], inputs: int | None) -> System:
     """ẋ = f(x), or f(x, u) where sites have inputs, with its keywords as parameters."""
     name, states, options = study.system.name, study.system.states, dict(study.system.parameters)
     if not states:
@@ -63,7 +67,10 @@ def _from_function(study: "Study", f: Callable[..., Any]) -> System:
     for option in options:
         if option not in parameters:
             raise unknown_name("parameter in system.parameters", option, parameters)
-    inputs = input_count(study) if positional > 1 else 0
+    if positional == 1:
+        inputs = 0
+    elif inputs is None:
+        inputs = input_count(study)
     if positional > 1 and not inputs:
         raise InputError(
             f"system.name {name!r} takes {positional} arguments, so a state and inputs, but the "
@@ -169,15 +176,20 @@ def noise_of(form: Any, dim: int, key: str) -> np.ndarray:
     return covariance(value, dim, key)
 
 
-def check_parts(study: "Study") -> None:
-    """Refuse a study whose values do not fit its system."""
-    system = system_of(study)
+def check_parts(study: "Study", sites: bool = True) -> None:
+    """Refuse a study whose values do not fit its system.
+
+    Arguments:
+        sites: whether to look at its site files; they may be elsewhere.
+    """
+    system = system_of(study, None if sites else 1)
     _check_network(study, system)
     _check_estimation(study, system)
     if study.sites.files:
-        from fedkoopman.studies.site_preparation import site_files
+        if sites:
+            from fedkoopman.studies.site_preparation import site_files
 
-        site_files(study, system)
+            site_files(study, system)
         with _naming("system.unknown"):
             system.with_parameters(**study.system.unknown)
     else:

@@ -1,18 +1,28 @@
 """What a finished run leaves: the model, a rollout to look at, and the summary."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.network import Weights
+from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.studies.config import Study
+from fedkoopman.studies.experiment import Parts, parts_of
 
-__all__ = ["METRICS", "model_of", "rollout_of", "summarise"]
+__all__ = [
+    "METRICS",
+    "bare_model",
+    "finished_model",
+    "measured_sums",
+    "model_of",
+    "rollout_of",
+    "summarise",
+]
 
 METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
 
@@ -21,36 +31,86 @@ def model_of(
     study: Study, experiment: Experiment, weights: Weights, records: list[dict[str, Any]]
 ) -> DeepKoopman:
     """The shared model as users have it; who trained it is told in counts only."""
-    test = held_out(experiment).trajectories
-    mean = test.reshape(-1, test.shape[-1]).mean(axis=0)
-    model = DeepKoopman.from_weights(
-        experiment.architecture,
+    parts = parts_of(study, experiment.seed, len(experiment.clients), experiment.system)
+    bare = bare_model(parts, weights)
+    sums = [measured_sums(bare, test.trajectories) for test in held_out(experiment)]
+    return finished_model(study, parts, weights, records, sums)
+
+
+def bare_model(parts: Parts, weights: Weights, **more: Any) -> DeepKoopman:
+    """A model around weights, about which nothing has been measured yet.
+
+    Arguments:
+        more: of `DeepKoopman.from_weights`.
+    """
+    return DeepKoopman.from_weights(
+        parts.architecture,
         weights,
-        dt=float(experiment.system.dt),
-        reference=np.tile(mean, experiment.architecture.window),
-        names=experiment.system.names,
-        units=experiment.system.units,
-        training=experiment.training,
-        random_state=experiment.seed,
+        dt=float(parts.system.dt),
+        names=parts.system.names,
+        units=parts.system.units,
+        training=parts.training,
+        random_state=parts.seed,
+        **more,
+    )
+
+
+def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str, NDArray]:
+    """What a holder of test windows (R, T, d) adds to a finished model: sums, and no states.
+
+    "states" and "count" give the mean state; "moments", "counts" and "spans" tell how far off the
+    model is after 1, 2, … steps.
+    """
+    sums = error_sums(model.learned_, list(windows))
+    flat = windows.reshape(-1, windows.shape[-1])
+    return {
+        "states": flat.sum(axis=0),
+        "count": np.array([float(len(flat))]),
+        "moments": np.array([one.moment for one in sums]),
+        "counts": np.array([float(one.count) for one in sums]),
+        "spans": np.array([float(one.spans) for one in sums]),
+    }
+
+
+def finished_model(
+    study: Study,
+    parts: Parts,
+    weights: Weights,
+    records: list[dict[str, Any]],
+    sums: Sequence[Mapping[str, NDArray]],
+) -> DeepKoopman:
+    """The shared model with its reference and noise, from what the holders of test data measured.
+
+    Arguments:
+        sums: of `measured_sums`, one per holder, in the sites' order.
+    """
+    total = sum((one["states"] for one in sums[1:]), sums[0]["states"])
+    mean = total / sum(float(one["count"][0]) for one in sums)
+    groups = [
+        list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
+        for one in sums
+    ]
+    return bare_model(
+        parts,
+        weights,
+        reference=np.tile(mean, parts.architecture.window),
+        noise=noise_of_sums(bare_model(parts, weights).learned_, groups),
         information={
             "study": study.name,
             "digest": study.digest(),
-            "seed": experiment.seed,
-            "scheme": experiment.scheme,
-            "slots": experiment.slots,
-            "clients": len(experiment.clients),
+            "seed": parts.seed,
+            "scheme": study.scheme,
+            "slots": study.slots,
+            "clients": parts.clients,
             "rounds": _trainings(study, records),
             "samples": sum(record["samples"] for record in records),
         },
     )
-    if all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
-        model.measure_noise(list(test))  # what a filter or a forecast must know
-    return model
 
 
 def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     """The first held-out trajectory beside the model's predictions, for the report."""
-    truth = held_out(experiment).trajectories[0]
+    truth = held_out(experiment)[0].trajectories[0]
     window, depth = experiment.architecture.window, experiment.architecture.depth
     # Row k predicts truth[k + 1]; where windows and depth leave none, it stays empty.
     one_step, free = np.full((2, len(truth) - 1, truth.shape[1]), np.nan)

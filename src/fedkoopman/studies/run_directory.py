@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -17,6 +17,7 @@ from fedkoopman.studies.config import Study
 from fedkoopman.studies.config_loader import read_toml
 from fedkoopman.studies.seed_directory import SeedDirectory, write_json
 from fedkoopman.studies.site_file import SiteFile
+from fedkoopman.studies.user_files import user_files
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import __version__
 
@@ -40,7 +41,8 @@ OURS = (
     "report.html",
     "checkpoint",
 )
-CHOICE = "resume it with its own, or choose another --out"
+ANOTHER = "choose another --out"
+CHOICE = f"resume it with its own, or {ANOTHER}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,12 @@ class RunDirectory:
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, study: Study, seeds: tuple[int, ...] | None, resume: bool
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        resume: bool,
+        sites: Sequence[str] | None = None,
     ) -> Iterator["RunDirectory"]:
         """Make the directory of a new run, or take up an old one; nobody else may use it meanwhile.
 
@@ -71,13 +78,15 @@ class RunDirectory:
             study: what is to be run. In an old directory the same study must stand.
             seeds: which seeds; None means the study's own, or those of the old run.
             resume: whether an old run may be taken up.
+            sites: names of the sites, where their files lie with them and are not looked at here.
         """
-        study.check()
+        study.check(sites=sites is None)
         with writing(path):  # a name may be too long even to look for
             _check_place(path)
             path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            yield cls._found(path, study, seeds, resume) or cls._created(path, study, seeds)
+            found = cls._found(path, study, seeds, resume, sites is not None)
+            yield found or cls._created(path, study, seeds, sites)
 
     @classmethod
     def foresee(cls, path: Path, study: Study, resume: bool) -> None:
@@ -96,17 +105,34 @@ class RunDirectory:
 
     @classmethod
     def _found(
-        cls, path: Path, study: Study, seeds: tuple[int, ...] | None, resume: bool
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        resume: bool,
+        elsewhere: bool = False,
     ) -> "RunDirectory | None":
         """The old run in a directory, if it has to be minded."""
         if not (path / "run.json").exists() or not (resume or _recorded(path)):
             return None
         if resume:
-            return cls._taken_up(path, study, seeds)
+            return cls._taken_up(path, study, seeds, elsewhere)
         raise InputError(f"{path} holds a run: go on with it by --resume, or choose another --out")
 
+    def name_sites(self, names: Sequence[str]) -> None:
+        """Keep the names of a served run's sites, in the order of their numbers in records."""
+        about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        if about.get("sites") != list(names):
+            write_json(self.path / "run.json", about | {"sites": list(names)})
+
     @classmethod
-    def _created(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
+    def _created(
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        sites: Sequence[str] | None,
+    ) -> "RunDirectory":
         nested, chosen = seeds is not None, seeds or (study.seed,)
         _write_study(path, replace(study, seed=chosen[0]))
         for seed in chosen if nested else ():
@@ -116,15 +142,18 @@ class RunDirectory:
             "versions": _versions(),
             "digest": study.digest(),
             "folder": str(study.root.absolute()),
-            "files": _digests(study),
+            "files": _digests(study, sites is not None),
             "seeds": list(chosen),
             "nested": nested,
+            **({} if sites is None else {"sites": list(sites)}),
         }
         write_json(path / "run.json", about)
         return cls(path, study, chosen, nested)
 
     @classmethod
-    def _taken_up(cls, path: Path, study: Study, seeds: tuple[int, ...] | None) -> "RunDirectory":
+    def _taken_up(
+        cls, path: Path, study: Study, seeds: tuple[int, ...] | None, elsewhere: bool
+    ) -> "RunDirectory":
         about = _about(path)
         # Its files are taken from where this study has them: they may have moved with the run.
         mine = Study.from_dict(read_toml(path / "study.toml"), study.root)
@@ -137,7 +166,10 @@ class RunDirectory:
             raise InputError(
                 f"{path} holds a run of another study ({_difference(mine, study)}): {CHOICE}"
             )
-        if about["files"] != _digests(study):
+        if about["served"] != elsewhere:
+            which = ("fedkoopman run", "fedkoopman serve")[about["served"]]
+            raise InputError(f"{path} holds a run of {which}: go on with that, or {ANOTHER}")
+        if about["files"] != _digests(study, elsewhere):
             raise InputError(
                 f"{path} holds a run with other contents of {', '.join(about['files'])}: {CHOICE}"
             )
@@ -159,6 +191,8 @@ def study_in(path: Path) -> Study:
     if not (path / "run.json").exists():
         raise InputError(f"{path} holds no run: check the path, or start one without --resume")
     about = _about(path)
+    if about["served"]:
+        raise InputError(f"{path} holds a run of fedkoopman serve: go on with that, or {ANOTHER}")
     table = read_toml(path / "study.toml")
     study = Study.from_dict(table, Path(about["folder"]))
     try:
@@ -206,7 +240,7 @@ def _write_study(folder: Path, study: Study) -> None:
     """A study, and beside it the Python files that it names beside itself."""
     with writing(folder):
         folder.mkdir(exist_ok=True)
-    for file in _user_files(study):
+    for file in user_files(study):
         if not file.is_absolute() and ".." not in file.parts:
             with writing(folder / file):
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -237,6 +271,7 @@ def _about(path: Path) -> dict[str, Any]:
             "files": dict(about["files"]),
             "seeds": [check_seed(seed) for seed in about["seeds"]],
             "nested": bool(about["nested"]),
+            "served": "sites" in about,
         }
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(damaged) from error
@@ -264,14 +299,6 @@ def _difference(old: Study, new: Study) -> str:
     return "written by hand since"
 
 
-def _user_files(study: Study) -> list[Path]:
-    """Python files that a study names."""
-    sensors = study.clients.sensor
-    tables = sensors if isinstance(sensors, tuple) else (sensors,)
-    names = [study.system.name, study.policy.name, *(t.get("function", "") for t in tables)]
-    return sorted({Path(name.rpartition(":")[0]) for name in names if ".py:" in name})
-
-
 def _site_data(study: Study) -> list[Path]:
     """Site files, and the files that they name."""
     found = []
@@ -283,12 +310,17 @@ def _site_data(study: Study) -> list[Path]:
     return found
 
 
-def _digests(study: Study) -> dict[str, str]:
+def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
     """The contents of those files, of recordings and of sites' data, in short: they decide the
-    result as the study does."""
+    result as the study does.
+
+    Arguments:
+        elsewhere: whether sites' data are with the sites, and so cannot be read.
+    """
     found = {}
     recordings = sorted({Path(name) for name in study.recordings.train + study.recordings.test})
-    for file in _user_files(study) + recordings + _site_data(study):
+    private = [] if elsewhere else _site_data(study)
+    for file in user_files(study) + recordings + private:
         try:
             with (study.root / file).open("rb") as content:
                 found[file.as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()

@@ -101,6 +101,12 @@ class SitesSection(Section):
     repeat: bool = key(
         True, Flag(), "Whether a site's segments arrive again, in order, after the last of them"
     )
+    arrivals: str = key(
+        "drawn",
+        Choice(("drawn", "live")),
+        "drawn: the next segment arrives in a slot in which the observation succeeds; live: with "
+        "serve and join, segments arrive as their files do, each once (run takes one per slot)",
+    )
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class SeedDirectory:
         self._records = path / "records.jsonl"
         self._checkpoint = path / "checkpoint" / "state.safetensors"
         self._untrained: dict[str, Any] = {}
+        self.extra: dict[str, Any] = {}
+        """What else the last checkpoint holds; a served run's sites, for one."""
         self._written, self._digest = 0, hashlib.sha256()
         """Bytes of records, and the digest of them."""
         with writing(path, REMEDY):
@@ -70,8 +72,12 @@ class SeedDirectory:
         self._written += len(line)
         self._digest.update(line)
 
-    def save(self, state: State) -> None:
-        """Write a checkpoint of a state whose record has been appended."""
+    def save(self, state: State, extra: dict[str, Any] | None = None) -> None:
+        """Write a checkpoint of a state whose record has been appended.
+
+        Arguments:
+            extra: what else belongs to the state, for JSON; kept in the same file.
+        """
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             os.fsync(file.fileno())
         tensors = {name: np.ascontiguousarray(leaf) for name, leaf in _named(state.weights)}
@@ -81,6 +87,7 @@ class SeedDirectory:
             "mark": self._mark,
             "untrained": self._untrained,
             "records": [self._written, self._digest.hexdigest()],
+            **({} if extra is None else {"extra": extra}),
         }
         text = json.dumps(about)
         content = save_tensors(tensors, {"state": text, "digest": _digest(text, tensors)})
@@ -132,6 +139,7 @@ class SeedDirectory:
         leaves = [tensors[name] for name, _ in _named(template)]
         weights = jax.tree.unflatten(jax.tree.structure(template), leaves)
         self._untrained = about["untrained"]
+        self.extra = about.get("extra", {})
         buffers = tuple(tuple(waiting) for waiting in about["buffers"])
         return State(about["slot"], weights, buffers), *about["records"]
 

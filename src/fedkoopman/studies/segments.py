@@ -64,6 +64,7 @@ def segments(
     *,
     progress: Callable[[int, int], None] | None = None,
     block_bytes: int = BLOCK_BYTES,
+    only: Path | None = None,
 ) -> Iterator[Segment]:
     """Read a site's segments in the order of its files, each only when it is asked for.
 
@@ -72,12 +73,15 @@ def segments(
         dt: the study's sampling interval.
         progress: called with the bytes read so far, and how many there are.
         block_bytes: of a CSV file that are parsed at once; the segments do not depend on it.
+        only: one of the site's files, where the others are not to be read; its segments have the
+            names that they have among all.
     """
     if not 0 < dt < np.inf:
         raise InputError(f"dt is {dt}: give a sampling interval greater than 0")
     files = site.files()
     names = dict(zip(files, _file_names(site, files), strict=True))
-    stream = _blocks(site, files, block_bytes, progress)
+    chosen = tuple(path for path in files if only is None or path == only)
+    stream = _blocks(site, chosen, block_bytes, progress)
     stream = _checked(_alike(site, stream), site.data.inputs)
     for path, of_file in groupby(stream, key=lambda block: block.source.path):
         prefix = "" if len(files) == 1 else f"{names[path]}:"

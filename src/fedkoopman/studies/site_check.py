@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import ComputationError
 from fedkoopman.estimation import Diagnosis, Estimates, estimate, nis
 from fedkoopman.studies.config import Study
+from fedkoopman.studies.innovation_tests import observed_noise
 from fedkoopman.studies.noise_verdict import Verdict, noise_verdict
 from fedkoopman.studies.parts import system_of
 from fedkoopman.studies.site_file import SiteFile
@@ -39,7 +40,8 @@ class SiteCheck:
     Attributes:
         survey: its data in figures.
         declared: variances of the observation noise as the site file has them; None if "auto".
-        noise: those that were used.
+        estimated: as the data show them: where the verdict looked for the best noise, or noise is
+            "auto", of maximum likelihood; otherwise by the innovations. NaN for a dead channel.
         consistency: NIS of the filter.
         verdict: what that means, and what to try.
         notes: segments that a run would do without, one sentence each.
@@ -47,7 +49,7 @@ class SiteCheck:
 
     survey: Survey
     declared: NDArray[np.float64] | None
-    noise: NDArray[np.float64]
+    estimated: NDArray[np.float64]
     consistency: Diagnosis
     verdict: Verdict
     notes: tuple[str, ...]
@@ -88,13 +90,17 @@ def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: 
             f"the filter diverged on all segments of {site.name} that were tried: check the "
             "system, its units and dt, or give a larger noise.process"
         )
-    declared = None if site.noise.observation == "auto" else np.diag(observation)
+    verdict = noise_verdict(system, known.sensor, sample, states, observation, process, options)
+    auto, estimated = site.noise.observation == "auto", verdict.estimated
+    if estimated is None:
+        estimated = np.diag(observation) if auto else observed_noise(states, observation)
+    seen = [test.count > 0 for test in verdict.channels]
     return SiteCheck(
         found,
-        declared,
-        np.diag(observation),
+        None if auto else np.diag(observation),
+        np.where(seen, estimated, np.nan),
         nis(states),
-        noise_verdict(system, known.sensor, sample, states, observation, process, options),
+        verdict,
         (*_left_out(study, found), *_implausible(system, site, states)),
     )
 

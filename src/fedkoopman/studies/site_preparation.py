@@ -31,7 +31,17 @@ from fedkoopman.studies.source_file import shown
 from fedkoopman.studies.survey import Survey
 from fedkoopman.systems import System
 
-__all__ = ["HeldOut", "PreparedSite", "Sites", "estimated", "prepared_sites", "site_files"]
+__all__ = [
+    "Estimator",
+    "HeldOut",
+    "PreparedSite",
+    "Sites",
+    "estimated",
+    "estimator_of",
+    "prepared_sites",
+    "sensor_for",
+    "site_files",
+]
 
 SHORTEST = 64
 """Samples to which a shorter segment is filled up, as missing; so that few lengths are compiled."""
@@ -159,30 +169,64 @@ def _prepared(call: _Call) -> Sites:
     return Sites(system, found, parameters)
 
 
+@dataclass(frozen=True, eq=False)
+class Estimator:
+    """One site's way from observations to states.
+
+    Attributes:
+        study: how to estimate.
+        system, sensor: what is observed, and through what.
+        site: bounds of plausible states, and what is known beforehand.
+        observation_noise, process_noise: as declared, or as estimated.
+    """
+
+    study: Study
+    system: System
+    sensor: Sensor
+    site: SiteFile
+    observation_noise: NDArray[np.float64]
+    process_noise: NDArray[np.float64]
+
+    def __call__(
+        self, stream: Iterator[Segment]
+    ) -> Iterator[tuple[Segment, NDArray[np.float64], str]]:
+        """Segments with their states (T, d), and why these are of no use; empty if they are."""
+        options = _options(self.study, self.system, self.site) | {
+            "observation_noise": self.observation_noise,
+            "process_noise": self.process_noise,
+        }
+        for segment, found in estimated(self.system, self.sensor, stream, options):
+            yield segment, np.asarray(found.mean), _implausible(self.system, self.site, found)
+
+
+def estimator_of(
+    study: Study, system: System, known: Knowledge, tell: Progress = lambda *_: None
+) -> Estimator:
+    """A site's estimator; noise that it does not know is estimated from its first segments."""
+    observation, process = known_noise(study, system, known, tell)
+    return Estimator(study, system, known.sensor, known.site, observation, process)
+
+
 def _site(
     study: Study, system: System, known: Knowledge, found: Survey, tell: Progress
 ) -> PreparedSite:
     site = known.site
-    observation, process = known_noise(study, system, known, tell)
+    estimator = estimator_of(study, system, known, tell)
     names, dropped = list[str](), list[str]()
     title, total = f"estimating {site.name}", len(found.segments)
-    options = _options(study, system, site) | {
-        "observation_noise": observation,
-        "process_noise": process,
-    }
-    results = estimated(system, known.sensor, segments(site, float(system.dt)), options)
+    results = estimator(segments(site, float(system.dt)))
     with Shelf() as shelf, Shelf() as aside:
         pairs = zip(found.segments, results, strict=True)
-        for done, (facts, (segment, states)) in enumerate(pairs):
-            reason = useless(study, facts) or _implausible(system, site, states)
+        for done, (facts, (segment, states, implausible)) in enumerate(pairs):
+            reason = useless(study, facts) or implausible
             if reason:
                 dropped.append(f"{segment.name}: {reason}")
             elif facts.held_out:
                 names.append(segment.name)
-                aside.keep(np.asarray(states.mean))
+                aside.keep(states)
                 aside.keep(segment.observations)
             else:
-                shelf.keep(np.asarray(states.mean))
+                shelf.keep(states)
             tell(title, done + 1, total)
         train, kept = shelf.arrays(), aside.arrays()
     held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
@@ -191,7 +235,10 @@ def _site(
             f"{site.name} has no segment to train on; dropped: {_listed(dropped)}: "
             f"run fedkoopman check, and mend {shown(site.path)}"
         )
-    return PreparedSite(site.name, known.sensor, observation, process, train, held, tuple(dropped))
+    return PreparedSite(
+        site.name, known.sensor, estimator.observation_noise, estimator.process_noise, train, held,
+        tuple(dropped),
+    )  # fmt: skip
 
 
 def estimated(

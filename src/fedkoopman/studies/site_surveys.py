@@ -10,7 +10,7 @@ from fedkoopman.studies.source_file import shown
 from fedkoopman.studies.survey import SegmentFacts, Survey, survey
 from fedkoopman.systems import System
 
-__all__ = ["surveys_of", "useless"]
+__all__ = ["surveys_of", "too_short", "useless"]
 
 
 def surveys_of(
@@ -39,11 +39,17 @@ def surveys_of(
 
 def useless(study: Study, facts: SegmentFacts) -> str:
     """Why nothing can be learned from a segment, or scored with it; empty if it can."""
-    least = _least(study, facts.held_out)
-    if facts.samples < least:
-        purpose = "evaluation" if facts.held_out else "training"
-        return f"{facts.samples} samples, fewer than the {least} that {purpose} needs"
-    return "nothing was observed" if facts.missing == 1 else ""
+    reason = too_short(study, facts.samples, facts.held_out)
+    return reason or ("nothing was observed" if facts.missing == 1 else "")
+
+
+def too_short(study: Study, samples: int, held_out: bool) -> str:
+    """Why a segment of so many samples is of no use; empty if it is."""
+    least = _least(study, held_out)
+    if samples >= least:
+        return ""
+    purpose = "evaluation" if held_out else "training"
+    return f"{samples} samples, fewer than the {least} that {purpose} needs"
 
 
 def _least(study: Study, held_out: bool) -> int:

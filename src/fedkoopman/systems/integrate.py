@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 from numpy.typing import ArrayLike, NDArray
 
 from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, check_seed, finite_array, real_array
+from fedkoopman.systems.room import filled, room_for
 from fedkoopman.systems.solvers import TRUTH_TOLERANCE, rk4, solve
 from fedkoopman.systems.user import MapSystem
 
@@ -60,6 +61,9 @@ def simulate(
         else noise_roots(process_noise, system.dim, steps, size, "process_noise")
     )
 
+    room = room_for(steps)
+    u, roots = filled(u, 1, room), filled(roots, 1, room)
+    intervals = filled(intervals, 0, room)
     out = np.empty((size, steps + 1, system.dim))
     with jax.enable_x64(True):
         for b in range(size):
@@ -73,8 +77,9 @@ def simulate(
                 None if roots is None else roots[b if len(roots) > 1 else 0],
                 key,
                 steps,
+                room,
             )
-            out[b, 0], out[b, 1:] = x0, path
+            out[b, 0], out[b, 1:] = x0, np.asarray(path)[:steps]
     _check_finite(out)
     return out[0] if single else out
 
@@ -96,33 +101,35 @@ def _draw_initial(system: System, key: PRNGKeyArray) -> Float[Array, " dim"]:
 # One trajectory per call: compiled once for every batch size and bit for bit the same in each. A
 # batch in lockstep, whose every interval waits for its slowest member, is no faster on a CPU for
 # the small systems (Lorenz63: 1 ms per 300 steps either way), and 2–4× faster for YNI and Lorenz96.
-@jax.jit(static_argnames="steps")
+# The number of steps is no constant of what is compiled, only the room for them: compiling takes
+# seconds (YNI: 13), and most calls differ in their length alone.
+@jax.jit(static_argnames="room")
 def _run(
     system: System,
     x0: Float[Array, " dim"],
-    inputs: Float[Array, "steps input"] | None,
-    intervals: Float[Array, " steps"] | None,
-    roots: Float[Array, "steps_or_one dim dim"] | None,
+    inputs: Float[Array, "room input"] | None,
+    intervals: Float[Array, " room"] | None,
+    roots: Float[Array, "room_or_one dim dim"] | None,
     key: PRNGKeyArray,
-    steps: int,
-) -> Float[Array, "steps dim"]:
+    steps: Int[Array, ""],
+    room: int,
+) -> Float[Array, "room dim"]:
     noise_key = jax.random.fold_in(key, _PROCESS)
 
-    def advance(
-        x: Array, given: tuple[Array, Array | None, Array | None, Array | None]
-    ) -> tuple[Array, Array]:
-        k, u, dt, root = given
-        if root is None:
+    def advance(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        x, path = state
+        u = None if inputs is None else inputs[k]
+        dt = None if intervals is None else intervals[k]
+        if roots is None:
             new = system.flow(x, u, dt)
         else:
             w = jax.random.normal(jax.random.fold_in(noise_key, k), x.shape, x.dtype)
-            new = system.step(x, u, dt) + root @ w
+            new = system.step(x, u, dt) + (roots[k] if len(roots) > 1 else roots[0]) @ w
         new = new.astype(x.dtype)
-        return new, new
+        return new, path.at[k].set(new)
 
-    if roots is not None:
-        roots = jnp.broadcast_to(roots, (steps, *roots.shape[1:]))
-    return jax.lax.scan(advance, x0, (jnp.arange(steps), inputs, intervals, roots))[1]
+    path: Array = jax.lax.fori_loop(0, steps, advance, (x0, jnp.zeros((room, *x0.shape))))[1]
+    return path
 
 
 def _starts(

@@ -28,7 +28,7 @@ TRANSFORMS = {
 }
 
 
-@partial(jax.jit, static_argnames=("transform",))
+@partial(fused, static_argnames=("transform",))
 def smoothed(system, sensor, initial, z, q, r, *, transform):
     """The pure functions, compiled once per shape and precision."""
     noise = Noise.of(q), Noise.of(r)

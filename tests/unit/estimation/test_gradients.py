@@ -8,7 +8,7 @@ from reference.problems import lorenz63
 
 from fedkoopman.estimation import Linearised, Noise, State, Unscented, model_of, track
 
-QUICKLY = {"xla_backend_optimization_level": 0}  # compiling takes longer than running
+QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @pytest.mark.parametrize(

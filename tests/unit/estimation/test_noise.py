@@ -10,9 +10,10 @@ import fedkoopman as fk
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import nis
 from fedkoopman.estimation.likelihood_score import score
-from fedkoopman.estimation.noise import _problem, estimate_noise
+from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.estimation.noise_start import likelihoods, tracked
 from fedkoopman.estimation.noise_structure import STRUCTURES, structure_of
+from fedkoopman.estimation.problem import problem_of
 from fedkoopman.estimation.transforms import Linearised, Unscented
 
 A = np.array([[0.9, 0.3], [-0.3, 0.8]])
@@ -310,12 +311,20 @@ def test_progress_and_iterations():
 # The pieces
 
 
+def unit_noise(system, sensor, z):
+    problem, _ = problem_of(
+        system, sensor, z, process_noise=1.0, observation_noise=1.0,
+        initial_mean=None, initial_cov=None, inputs=None, dt=None,
+    )  # fmt: skip
+    return problem
+
+
 @pytest.mark.parametrize("transform", [Linearised(), Unscented(resample=True)], ids=["ekf", "ukf"])
 def test_the_gradient_is_that_of_the_likelihood(transform):
     system, sensor, _, z = lorenz_data()
     z = z[:3, :12].copy()
     z[0, 3], z[1, 9, 1] = np.nan, np.nan
-    problem = _problem(system, sensor, z, 1.0, 1.0, None, None, None, None)
+    problem = unit_noise(system, sensor, z)
     shape_r = structure_of("full", np.array([[1.0, 0.3], [0.3, 2.0]]), np.zeros(2, bool), "r")
     shape_q = structure_of("scalar", np.eye(3), np.zeros(3, bool), "q")
     counted = np.array([True, True, False])
@@ -342,7 +351,7 @@ def test_the_gradient_is_that_of_the_likelihood(transform):
 
 def test_piece_by_piece_is_the_same(monkeypatch):
     z = [GAPPY[0], GAPPY[1, :50], GAPPY[1]]
-    problem = _problem(MAP, SENSOR, z, 1.0, 1.0, None, None, None, None)
+    problem = unit_noise(MAP, SENSOR, z)
     slopes = np.stack([np.eye(2), np.zeros((2, 2))]), np.stack([np.zeros((2, 2)), np.eye(2)])
     given = (problem, Linearised(), Q, R, *slopes)
     counted = np.array([True, True, False])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from reference.federations import experiment
 
+from fedkoopman.federation.arrivals import arrivals, succeeded
 from fedkoopman.federation.deliveries import Deliveries, schedule
 from fedkoopman.federation.simulation import simulate_federation
 from fedkoopman.federation.sites import Address, arrived, held_out, samples
@@ -18,7 +19,8 @@ def states(*lengths: int) -> tuple[np.ndarray, ...]:
 
 
 def recorded(repeat: bool = True, slots: int = 20, probability: float = 0.6):
-    given = Deliveries((states(9, 12), states(7, 8, 30), states(10)), states(25, 41), repeat)
+    held_out = (states(25, 41), (), states(12))
+    given = Deliveries((states(9, 12), states(7, 8, 30), states(10)), held_out, repeat)
     e = experiment(slots=slots)
     clients = tuple(replace(client, probability=probability) for client in e.clients)
     return replace(e, deliveries=given, clients=clients, steps=10)
@@ -64,15 +66,26 @@ def test_data_is_counted_in_samples() -> None:
 
 def test_held_out_states_are_cut_into_equal_windows() -> None:
     e = recorded()
-    test = held_out(e).trajectories
+    test, last = (one.trajectories for one in held_out(e))
     assert e.deliveries is not None
-    first, second = e.deliveries.held_out
-    assert test.shape[1:] == (11, 3)
+    (first, second), _, (third,) = e.deliveries.held_out
+    assert test.shape == (3, 11, 3)  # as many as evaluation takes, of each site
+    np.testing.assert_array_equal(last, third[None, :11])
     np.testing.assert_array_equal(test[0], first[:11])
     np.testing.assert_array_equal(test[1], first[10:21])
     np.testing.assert_array_equal(test[2], second[:11])
 
 
-def test_a_short_held_out_segment_shortens_all() -> None:
-    given = Deliveries(((),), states(5, 30))
-    assert given.test_trajectories(10).shape == (1 + 7, 5, 3)
+def test_in_every_slot_a_segment_arrives_until_there_is_none() -> None:
+    e = recorded(repeat=False, probability=0.0)
+    assert e.deliveries is not None
+    always = schedule(replace(e, deliveries=replace(e.deliveries, every_slot=True)))
+    assert always[:5] == [{}, {0: 0, 1: 0, 2: 0}, {0: 1, 1: 1}, {1: 2}, {}]
+
+
+def test_one_clients_luck_is_that_among_others() -> None:
+    e = recorded(slots=50)
+    for slot in range(1, 51):
+        among = arrivals(e.seed, slot, e.clients).tolist()
+        alone = [succeeded(e.seed, slot, c.identity, c.probability) for c in e.clients]
+        assert among == alone

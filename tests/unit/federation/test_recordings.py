@@ -89,7 +89,7 @@ class TestHeldOut:
     def test_the_test_set_of_an_experiment_is_the_same_for_all_seeds(self) -> None:
         given = experiment(recordings=Recordings(numbered(80), numbered(200)), test_trajectories=2)
         for seed in (0, 1):
-            trajectories = held_out(replace(given, seed=seed)).trajectories
+            trajectories = held_out(replace(given, seed=seed))[0].trajectories
             np.testing.assert_array_equal(trajectories[:, 0, 0], [0, given.steps])
 
 

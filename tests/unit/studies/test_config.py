@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkoopman.estimation.problem import METHODS as ESTIMATORS
+from fedkoopman.estimation.checks import METHODS as ESTIMATORS
 from fedkoopman.studies import parts
 from fedkoopman.studies.config import (
     METHODS,
@@ -153,6 +153,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,
         "recordings.windows": "consecutive", "system.states": ["a"], "sites.repeat": False,
+            "sites.arrivals": "live",
     }  # fmt: skip
     of_sites = {"sites.files": [f"{i}.toml" for i in range(5)], "system.unknown": {"b": 20.0}}
     both_or_none = {"recordings.train": ["a.csv"], "recordings.test": ["b.csv"]}

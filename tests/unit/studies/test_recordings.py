@@ -213,7 +213,7 @@ class TestRunning:
         from fedkoopman.federation.streams import subseed
 
         given = study(files, **{"recordings": {"train": [], "test": []}})
-        trajectories = held_out(experiment_of(given, 4)).trajectories
+        trajectories = held_out(experiment_of(given, 4))[0].trajectories
         expected = fk.simulate(fk.systems.VanDerPol(), STEPS, seed=subseed(4, "test"), batch=2)
         np.testing.assert_array_equal(trajectories, expected)
 

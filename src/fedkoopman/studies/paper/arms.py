@@ -172,7 +172,7 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
         done = run(study, seeds=seeds, out=out, resume=True, progress=tell)
     except ComputationError as error:
         raise ComputationError(f"{arm.label}: {error}") from error
-    tests = [held_out(experiment_of(study, seed)) for seed in seeds]
+    tests = [held_out(experiment_of(study, seed))[0] for seed in seeds]
     held = [persistence(test) for test in tests]
     untrained = [_read(out / f"seed-{seed}" / "untrained.json") for seed in seeds]
     records = [done.all_records[seed] for seed in seeds]

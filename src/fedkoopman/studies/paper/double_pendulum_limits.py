@@ -42,7 +42,7 @@ def limits(study: Study, seed: int) -> dict[str, Any]:
         seed: whose draws.
     """
     experiment = experiment_of(study, seed)
-    test = held_out(experiment).trajectories
+    test = held_out(experiment)[0].trajectories
     true, estimated = _segments(experiment)
     ways: dict[str, tuple[int, Callable[[States], States]]] = {
         HOLD: (1, lambda x: x),

@@ -5,15 +5,7 @@ import numpy as np
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import UNDECIDED, all_of, dips, ratio
 from fedkoopman.studies.paper.result import HOLDS, Claim, Findings, Options
-from fedkoopman.studies.paper.showing import (
-    against,
-    csv_of,
-    curves,
-    grows,
-    seeds_note,
-    sources_of,
-    tails,
-)
+from fedkoopman.studies.paper.showing import against, curves, grows, shown
 
 COUNTS = (1, 2, 3, 5, 10, 15, 20, 25)
 
@@ -31,7 +23,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     excluded = UNDECIDED
     if np.isfinite(last.high):
         excluded = f"a rise of more than {max(last.high - 1, 0):.0%} is excluded"
-    return Findings(
+    return shown(
+        every,
         claims=(
             all_of(
                 "the prediction error first falls and then rises with the number of clients",
@@ -54,8 +47,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 "" if risen == HOLDS else excluded,
             ),
         ),
-        table=tails(every),
-        numbers=csv_of(every),
         panels=(
             against("tail mean", "clients N", every, "E"),
             curves("over slots", [every[0], *every[3::2]], "E"),
@@ -65,9 +56,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             "mean, which favours the claim a little.",
             "All clients watch the same trajectory in a slot (the paper's “common nonlinear "
             "system”), through different sensors and noise.",
-            seeds_note(every),
         ),
-        sources=sources_of(every),
     )
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, ratio, within
 from fedkoopman.studies.paper.result import Claim, Findings, Options, Panel, Series
-from fedkoopman.studies.paper.showing import csv_of, curves, seeds_note, sources_of, tails
+from fedkoopman.studies.paper.showing import curves, shown
 
 SCHEMES = {
     "KF-FedKL": "kf-fedkl",
@@ -32,7 +32,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     segment = {label: _one_step_error(arm) for label, arm in found.items()}
     loss = {label: arm.tail("loss") for label, arm in found.items()}
     others = (ours, perfect, central)
-    return Findings(
+    return shown(
+        found.values(),
         claims=(
             _worst("the test loss of a single client is larger than that of the others", "loss",
                    alone, others),
@@ -102,8 +103,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 ),
             ),
         ),
-        table=tails(found.values()),
-        numbers=csv_of(found.values()),
         panels=(
             curves("test loss", found.values(), "loss"),
             curves("prediction error", found.values(), "E"),
@@ -114,9 +113,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"(c) shows {SHOWN} samples of a test trajectory of the first seed, each predicted "
             "from the true state before it; the claim is judged by the mean squared one-step error "
             "over the whole of that trajectory, in all seeds.",
-            seeds_note(found.values()),
         ),
-        sources=sources_of(found.values()),
     )  # fmt: skip
 
 

@@ -5,15 +5,7 @@ import itertools
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, number, trend
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import (
-    against,
-    csv_of,
-    curves,
-    grows,
-    seeds_note,
-    sources_of,
-    tails,
-)
+from fedkoopman.studies.paper.showing import against, curves, grows, shown
 
 EPOCHS = (1, 5, 10, 20, 30, 50)
 
@@ -38,7 +30,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     seconds = [arm.table["seconds"] for arm in every]
     words = ", ".join(f"{a.label} {number(s)} s" for a, s in zip(every, seconds, strict=True))
     longer = grows("passes over data per seed", every, lambda a: a.table["rounds"] * (a.value or 0))
-    return Findings(
+    return shown(
+        every,
         claims=(
             all_of(
                 "more epochs of local training improve the prediction error",
@@ -53,8 +46,6 @@ def judge(found: dict[str, Measured]) -> Findings:
             ),
             all_of("this costs training time", [longer]),
         ),
-        table=tails(every),
-        numbers=csv_of(every),
         panels=(
             against("tail mean", "epochs per round", every, "E", log_x=True),
             curves("over slots", every, "E"),
@@ -63,9 +54,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             "The paper claims the trend; the step by step reading is ours, to see where it ends.",
             "Seconds of all seeds together when the runs were made, with whatever else the "
             f"machine did: {words}.",
-            seeds_note(every),
         ),
-        sources=sources_of(every),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from fedkoopman.studies.config import Study
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, opposite, ratio, trend, within
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import csv_of, curves, seeds_note, sources_of, tails
+from fedkoopman.studies.paper.showing import curves, shown
 
 CLIENTS = 5
 NOISY = 3
@@ -47,7 +47,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     more = trend([1 + i for i in range(CLIENTS + 1)], [shake[label] for label in MIXED])
     level = trend([1, *LEVELS], [shake[label] for label in (MIXED[0], *ALL_NOISY)])
     falls = {label: ratio(found[label].untrained("loss"), loss[label]) for label in ALL_NOISY}
-    return Findings(
+    return shown(
+        found.values(),
         claims=(
             all_of(
                 "more noisy clients make the test loss fluctuate more",
@@ -79,8 +80,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 "their noise, which the paper's may not have",
             ),
         ),
-        table=tails(found.values()),
-        numbers=csv_of(found.values()),
         panels=(
             curves("none to five noisy clients", [found[label] for label in MIXED], "loss"),
             curves("all clients noisy", [found[label] for label in (MIXED[0], *ALL_NOISY)], "loss"),
@@ -94,9 +93,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"“Mitigates” is read as: all clients at {NOISY} I harm the test loss, while with one "
             f"of them it stays within a factor of {MILD:g}.",
             "1-1-1-1-3 means four clients with Σ_f = Σ_h = I and one with 3 I.",
-            seeds_note(found.values()),
         ),
-        sources=sources_of(found.values()),
     )  # fmt: skip
 
 

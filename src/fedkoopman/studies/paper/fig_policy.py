@@ -3,15 +3,7 @@
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, or_infinity, ratio, within
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import (
-    against,
-    csv_of,
-    curves,
-    grows,
-    seeds_note,
-    sources_of,
-    tails,
-)
+from fedkoopman.studies.paper.showing import against, curves, grows, shown
 
 THRESHOLDS = (1, 3, 5, 7, 9)
 BEST = "Threshold ρ = 7"
@@ -35,7 +27,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     low, *_, second, high = sorted(every, key=lambda arm: or_infinity(arm.tail("E").mean()))
     rest = ratio(error[second.label], error[low.label])
     others = [arm for arm in every if arm.label != BEST]
-    return Findings(
+    return shown(
+        every,
         claims=(
             all_of(
                 "the policies differ little",
@@ -69,8 +62,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 "another threshold has a lower error (the ratios below 1)",
             ),
         ),
-        table=tails(every),
-        numbers=csv_of(every),
         panels=(
             against("tail mean", "", every, "E"),
             curves("over slots", every, "E"),
@@ -79,9 +70,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"“Little” is read as: worst and best, chosen by their means, are within a factor of "
             f"{LITTLE:g}.",
             "ρ counts segments: ρ = 5 activates a client that holds 5 ζ samples.",
-            seeds_note(every),
         ),
-        sources=sources_of(every),
     )  # fmt: skip
 
 

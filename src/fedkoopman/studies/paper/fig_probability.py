@@ -3,15 +3,7 @@
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, dips
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import (
-    against,
-    csv_of,
-    curves,
-    grows,
-    seeds_note,
-    sources_of,
-    tails,
-)
+from fedkoopman.studies.paper.showing import against, curves, grows, shown
 
 PROBABILITIES = tuple(i / 10 for i in range(1, 11))
 
@@ -24,7 +16,8 @@ def arms(options: Options) -> tuple[Arm, ...]:
 def judge(found: dict[str, Measured]) -> Findings:
     """E falls, then rises."""
     every = list(found.values())
-    return Findings(
+    return shown(
+        every,
         claims=(
             all_of(
                 "the prediction error first falls and then rises with p",
@@ -35,8 +28,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 [grows("trainings per seed", every, lambda arm: arm.table["rounds"])],
             ),
         ),
-        table=tails(every),
-        numbers=csv_of(every),
         panels=(
             against("tail mean", "probability p", every, "E"),
             curves("over slots", every[::3], "E"),
@@ -49,9 +40,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"instead of {every[-1].table['rounds']:.0f}.",
             "The lowest error between both ends is compared with each end; it is chosen by its "
             "mean, which favours the claim a little.",
-            seeds_note(every),
         ),
-        sources=sources_of(every),
     )
 
 

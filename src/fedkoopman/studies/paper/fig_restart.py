@@ -3,7 +3,7 @@
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, trend
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import against, csv_of, curves, seeds_note, sources_of, tails
+from fedkoopman.studies.paper.showing import against, curves, shown
 
 INTERVALS = (1, 2, 5, 10, 20, 50)
 FALL = 10.0
@@ -19,7 +19,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     """The loss is small for all, and grows with the interval."""
     every = list(found.values())
     tenfold = trend(INTERVALS, [arm.tail("loss") for arm in every])
-    return Findings(
+    return shown(
+        every,
         claims=(
             all_of(
                 "the test loss converges to a small value for every restart interval",
@@ -33,8 +34,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 [(tenfold.above(1.0), f"per tenfold ξ {tenfold.words}")],
             ),
         ),
-        table=tails(every),
-        numbers=csv_of(every),
         panels=(
             against("tail mean", "restart interval ξ", every, "loss", log_x=True),
             curves("over slots", every, "loss"),
@@ -44,9 +43,8 @@ def judge(found: dict[str, Measured]) -> Findings:
             "Between restarts the trajectory goes on across slots, also through those in which a "
             "client fails to observe; the test set is the same for all ξ: trajectories from "
             "random initial states.",
-            seeds_note(every, shared=False),
         ),
-        sources=sources_of(every),
+        shared=False,
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared
 from fedkoopman.studies.paper.result import Findings, Options
-from fedkoopman.studies.paper.showing import csv_of, curves, seeds_note, sources_of, tails
+from fedkoopman.studies.paper.showing import curves, shown
 
 SYSTEMS = {"Van der Pol": "van-der-pol", "pendulum": "pendulum", "Lorenz63": "lorenz63"}
 FALL = 10.0
@@ -31,7 +31,8 @@ def judge(found: dict[str, Measured]) -> Findings:
         for name, a, b in lorenz
     ]
     pendulum = [("pendulum to Van der Pol", loss["pendulum"], loss["Van der Pol"])]
-    return Findings(
+    return shown(
+        found.values(),
         claims=(
             all_of(
                 "FedAvg-M effectively trains the networks of all three systems",
@@ -49,8 +50,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 compared(pendulum),
             ),
         ),
-        table=tails(found.values()),
-        numbers=csv_of(found.values()),
         panels=(
             curves("test loss", found.values(), "loss"),
             curves("prediction error", found.values(), "E"),
@@ -61,9 +60,8 @@ def judge(found: dict[str, Measured]) -> Findings:
             "The paper states no sampling interval; ours is 0.02 for all three. Losses are in the "
             "squared units of each system, so part of the order is the size of the states (the row "
             "of ours). A system of seven states is fig-yni.",
-            seeds_note(found.values(), shared=False),
         ),
-        sources=sources_of(found.values()),
+        shared=False,
     )
 
 

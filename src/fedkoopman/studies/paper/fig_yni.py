@@ -5,7 +5,7 @@ import numpy as np
 from fedkoopman.studies.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.studies.paper.judging import all_of, compared, number, ratio
 from fedkoopman.studies.paper.result import FAILS, HOLDS, Findings, Options, Series
-from fedkoopman.studies.paper.showing import csv_of, curves, seeds_note, sources_of, tails
+from fedkoopman.studies.paper.showing import curves, shown
 
 LABEL = "YNI"
 QUICK, FALL = 0.25, 100.0
@@ -34,7 +34,8 @@ def judge(found: dict[str, Measured]) -> Findings:
     variance = np.array(arm.table["variance"])
     low = compared([("variance to E₁", variance, arm.tail("E1"))], 1 / LOW)
     held = ratio(arm.persistence("E"), arm.tail("E1"))
-    return Findings(
+    return shown(
+        found.values(),
         claims=(
             all_of(
                 "the training converges quickly",
@@ -53,8 +54,6 @@ def judge(found: dict[str, Measured]) -> Findings:
                 "the error is not small beside the variance of the states",
             ),
         ),
-        table=tails(found.values()),
-        numbers=csv_of(found.values()),
         panels=(
             curves("test loss", found.values(), "loss"),
             curves(
@@ -78,9 +77,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"mean variance ({number(variance.mean())}).",
             "The paper states no sampling interval; ours is 1 ms, so a segment covers most of a "
             "341 ms beat. The voltage (in mV) dominates loss and error; the gates lie in [0, 1].",
-            seeds_note(found.values()),
         ),
-        sources=sources_of(found.values()),
     )
 
 

@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 
 from fedkoopman.studies.paper.arms import METRICS, Measured
 from fedkoopman.studies.paper.judging import number
-from fedkoopman.studies.paper.result import FAILS, HOLDS, Numbers, Panel, Series, Table
+from fedkoopman.studies.paper.result import (
+    FAILS,
+    HOLDS,
+    Claim,
+    Findings,
+    Numbers,
+    Panel,
+    Series,
+    Table,
+)
 
 __all__ = [
     "NAMES",
@@ -18,6 +27,7 @@ __all__ = [
     "grows",
     "mean_and_spread",
     "seeds_note",
+    "shown",
     "sources_of",
 ]
 
@@ -28,6 +38,33 @@ NAMES = {
     "l3": "test ℓ₃",
     "E": "prediction error E",
 }
+
+
+def shown(
+    arms: Iterable[Measured],
+    *,
+    claims: tuple[Claim, ...],
+    panels: tuple[Panel, ...],
+    notes: tuple[str, ...],
+    shared: bool = True,
+) -> Findings:
+    """Claims and figure with what every item of runs has beside them: table, CSV, studies, seeds.
+
+    Arguments:
+        arms: all that were measured, in the order in which they are listed.
+        claims, panels: as `Findings` has them.
+        notes: what a reader must know; over what was averaged is added.
+        shared: as for `seeds_note`.
+    """
+    arms = tuple(arms)
+    return Findings(
+        claims=claims,
+        table=tails(arms),
+        numbers=csv_of(arms),
+        panels=panels,
+        notes=(*notes, seeds_note(arms, shared)),
+        sources=sources_of(arms),
+    )
 
 
 def curves(
