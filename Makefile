@@ -4,12 +4,13 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow lint format docs paper bench clean
+.PHONY: help demo test test-slow test-deploy nginx lint format docs paper bench clean
 
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
 	@echo "make test       lint, then all tests"
 	@echo "make test-slow  the tests that take longer: every item of the paper in small, its accuracy, the larger examples"
+	@echo "make test-deploy  every fault of a deployed federation, and a soak; about an hour"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make docs       write docs/cli.md and the references in docs/studies.md and docs/own-data.md anew from the program itself"
@@ -41,11 +42,21 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint
+# Federations in the tests stand behind nginx, as in the field: Debian's package, where one may install it.
+nginx:
+	@command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || \
+	  { [ "$$(id -u)" = 0 ] && { apt-get install -y -qq --no-install-recommends nginx-light || \
+	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light; }; } >/dev/null 2>&1; } || \
+	  echo "nginx is not installed and cannot be: tests that need it are skipped"
+
+test: lint nginx
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
+
+test-deploy: .venv/installed nginx
+	$(BIN)/python -m pytest -m deploy tests/deploy
 
 # Pages, figures and runs stay in reproduction/; begun anew, it goes on where it was.
 paper: .venv/installed

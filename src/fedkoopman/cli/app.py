@@ -4,34 +4,70 @@ Exit codes: 0 done, 1 the computation failed, 2 the input is wrong, 130 interrup
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.main import get_command
 
 import fedkoopman
 from fedkoopman.cli import (
+    backup,
     check,
     config,
     estimate,
     export,
     init,
     inspect,
+    join,
+    ledger,
     predict,
+    provision,
     reproduce,
     run,
+    serve,
+    status,
     sweep,
 )
 from fedkoopman.cli.interruption import Interrupted, interruptible
 from fedkoopman.errors import ComputationError, InputError
 
+FAULT: type[Any] = getattr(typer, "TyperException", typer.BadParameter.__mro__[-4])
+"""Above all mistakes on the command line; click's own class where Typer stands on it (< 0.21)."""
 DONE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 EXAMPLE = """
 fedkoopman run --set slots=50 --out runs/first
 """
+
+
+class Verb(NamedTuple):
+    """A command of the program."""
+
+    function: Callable[..., None]
+    example: str  # to run as it stands; shown by `--help` and in docs/cli.md
+
+
+VERBS = {  # in the order of `--help`
+    "init": Verb(init.init, init.EXAMPLE),
+    "check": Verb(check.check, check.EXAMPLE),
+    "run": Verb(run.run, run.EXAMPLE),
+    "predict": Verb(predict.predict, predict.EXAMPLE),
+    "inspect": Verb(inspect.inspect, inspect.EXAMPLE),
+    "export": Verb(export.export, export.EXAMPLE),
+    "provision": Verb(provision.provision, provision.EXAMPLE),
+    "serve": Verb(serve.serve, serve.EXAMPLE),
+    "join": Verb(join.join, join.EXAMPLE),
+    "status": Verb(status.status, status.EXAMPLE),
+    "ledger": Verb(ledger.ledger, ledger.EXAMPLE),
+    "backup": Verb(backup.backup, backup.EXAMPLE),
+    "restore": Verb(backup.restore, backup.RESTORE_EXAMPLE),
+    "sweep": Verb(sweep.sweep, sweep.EXAMPLE),
+    "config": Verb(config.config, config.EXAMPLE),
+    "estimate": Verb(estimate.estimate, estimate.EXAMPLE),
+    "reproduce": Verb(reproduce.reproduce, reproduce.EXAMPLE),
+}
 
 
 def _epilog(example: str) -> str:
@@ -46,16 +82,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=_epilog(EXAMPLE),
 )
-app.command("init", epilog=_epilog(init.EXAMPLE))(init.init)
-app.command("check", epilog=_epilog(check.EXAMPLE))(check.check)
-app.command("run", epilog=_epilog(run.EXAMPLE))(run.run)
-app.command("predict", epilog=_epilog(predict.EXAMPLE))(predict.predict)
-app.command("inspect", epilog=_epilog(inspect.EXAMPLE))(inspect.inspect)
-app.command("export", epilog=_epilog(export.EXAMPLE))(export.export)
-app.command("sweep", epilog=_epilog(sweep.EXAMPLE))(sweep.sweep)
-app.command("config", epilog=_epilog(config.EXAMPLE))(config.config)
-app.command("estimate", epilog=_epilog(estimate.EXAMPLE))(estimate.estimate)
-app.command("reproduce", epilog=_epilog(reproduce.EXAMPLE))(reproduce.reproduce)
+for _name, _verb in VERBS.items():
+    app.command(_name, epilog=_epilog(_verb.example))(_verb.function)
 
 
 def _version(asked: bool) -> None:
@@ -95,7 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(error, WRONG_INPUT)
     except ComputationError as error:
         return _fail(error, FAILED)
-    except typer.TyperException as error:
+    except FAULT as error:
         program = getattr(getattr(error, "ctx", None), "command_path", "fedkoopman")
         return _fail(f"{error.format_message()} (see {program} --help)", error.exit_code)
     except Interrupted as error:

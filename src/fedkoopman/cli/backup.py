@@ -1,0 +1,61 @@
+"""`fedkoopman backup` and `fedkoopman restore`: a run, a fleet or a site's state in one file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXAMPLE = """
+fedkoopman init swings --example pendulum
+fedkoopman provision swings/study.toml
+fedkoopman backup swings/fleet --to fleet.backup
+"""
+RESTORE_EXAMPLE = (
+    EXAMPLE
+    + """\
+fedkoopman restore fleet.backup --to elsewhere
+"""
+)
+
+
+def backup(
+    what: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR...",
+            help="A server's run and fleet, or a site's state (.fedkoopman/NAME beside site.toml).",
+            show_default=False,
+        ),
+    ],
+    to: Annotated[Path, typer.Option(metavar="FILE", help="The new file.", show_default=False)],
+) -> None:
+    """Save directories in one file; whoever uses them may go on."""
+    from fedkoopman.deploy.backup import backup as save
+
+    saved = save(what, to)
+    for name, kind in saved.parts.items():
+        typer.echo(f"saved {name}: {kind}")
+    typer.echo(
+        f"wrote {to}: {saved.files:,} files, {saved.size:,} bytes; it holds private keys, keep it "
+        "as you keep those"
+    )
+
+
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.", show_default=False)],
+    to: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="The directory into which what was saved is put, each under its own name.",
+            show_default=False,
+        ),
+    ],
+) -> None:
+    """Put back what was saved; every byte is checked, and nothing is overwritten."""
+    from fedkoopman.deploy.restore import restore as put_back
+
+    saved = put_back(file, to)
+    for name, kind in saved.parts.items():
+        typer.echo(f"restored {to / name}: {kind}, as it was at {saved.made}")
+    typer.echo("what happened since then is not in it: see docs/deployment.md, Backup and restore")

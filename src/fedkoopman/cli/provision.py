@@ -1,0 +1,99 @@
+"""`fedkoopman provision`: keys, certificates and one sealed kit per site."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedkoopman.cli.next_step import tell_next
+from fedkoopman.cli.values import whole
+
+EXAMPLE = """
+fedkoopman init swings --example pendulum
+fedkoopman provision swings/study.toml --sites lab-a,lab-b,lab-c --host learn.example.org
+"""
+
+
+def provision(
+    study: Annotated[
+        Path, typer.Argument(metavar="STUDY.toml", help="A study file.", show_default=False)
+    ],
+    sites: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Sites to enrol, in the order of sites.files; those enrolled before stay as they "
+            "are. Otherwise the names in the study's site files, if they are on this machine.",
+            show_default=False,
+        ),
+    ] = None,
+    fleet: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="The fleet's directory; otherwise fleet beside the study.",
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name or address by which sites reach the server; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    revoke: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A site that may no longer take part; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    renew: Annotated[
+        bool,
+        typer.Option("--renew", help="Make a new server certificate, of the same authority."),
+    ] = False,
+    days: Annotated[
+        int,
+        typer.Option(
+            parser=whole(1, 3650), metavar="N", help="Days that a new server certificate holds."
+        ),
+    ] = 365,
+    insecure: Annotated[
+        bool,
+        typer.Option("--insecure", help="No keys and no TLS: for trying it on one machine."),
+    ] = False,
+) -> None:
+    """Make keys, certificates and a sealed kit per site; again, to add, revoke or renew."""
+    from fedkoopman.deploy.provisioning.provision import provision as make
+    from fedkoopman.studies.names import folder_name
+    from fedkoopman.studies.source_file import shown
+
+    names = None if sites is None else [name.strip() for name in sites.split(",")]
+    done = make(
+        study,
+        names,
+        fleet=fleet,
+        hosts=host or (),
+        insecure=insecure,
+        revoke=revoke or (),
+        renew=renew,
+        days=days,
+    )
+    for line in done.said:
+        typer.echo(line)
+    for name, code in done.codes.items():
+        typer.echo(f"unlock code of {name}: {code}")
+    if done.codes:
+        kept = shown(done.fleet / "codes.txt")
+        typer.echo(
+            "give each site its kit, and its code by another way, such as the telephone; codes are "
+            f"kept in {kept}"
+        )
+    if not done.said:
+        typer.echo(f"{shown(done.fleet)} is as it should be: nothing to do")
+    typer.echo(f"at a site, its kit beside: fedkoopman join site.toml --server {done.server}")
+    elsewhere = () if fleet is None else ("--fleet", fleet)
+    tell_next("serve", study, *elsewhere, "--out", Path("runs") / folder_name(done.study.name))

@@ -1,0 +1,215 @@
+"""What lies in a fleet's directory, and how each piece is made or made again.
+
+    ca.key ca.crt server.key server.crt     keys and certificates
+    kits/NAME.kit codes.txt                 a sealed kit per site, and the codes that open them
+    roster.json issued.json                 who may take part, and what the kits were made for
+    nginx.conf proxy/ systemd/ logrotate.conf
+
+All of it is private to its owner. `ca.key` may be kept elsewhere: only certificates need it.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.deploy.provisioning.certificates import read_file
+from fedkoopman.deploy.provisioning.kit import read_kit, seal
+from fedkoopman.deploy.provisioning.manifest import KEYS, fingerprint, kit_content
+from fedkoopman.deploy.provisioning.roster import Roster
+from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
+from fedkoopman.deploy.provisioning.signing import node_keys
+from fedkoopman.durable import writing
+from fedkoopman.errors import InputError
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.source_file import shown
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["FleetDirectory"]
+
+LOCK = ".lock"
+Files = Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class FleetDirectory:
+    """A fleet's directory."""
+
+    path: Path
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the directory if it is missing, and keep other processes from changing it."""
+        with writing(self.path):
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(f"{self.path} is a file: give a directory for the fleet")
+            ours = (self.path / LOCK).exists() or (self.path / "roster.json").exists()
+            if self.path.exists() and not ours and any(self.path.iterdir()):
+                raise InputError(
+                    f"{self.path} is not empty and holds no fleet: give another --fleet"
+                )
+            private_directory(self.path)
+            file = (self.path / LOCK).open("w")
+        with file:
+            if fcntl is not None:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    raise InputError(
+                        f"{self.path} is being provisioned by another process: wait for it"
+                    ) from None
+            for left in self.path.rglob(".*.partial"):
+                left.unlink(missing_ok=True)  # of a call that was killed
+            yield
+
+    def roster(self) -> Roster | None:
+        """The roster, if there is one."""
+        return Roster.load(self.path) if (self.path / "roster.json").exists() else None
+
+    def issued_for(self, files: Files) -> bool:
+        """Whether the kits were made of these files, by this version."""
+        issued = self.path / "issued.json"
+        return issued.exists() and read_file(issued) == _mark(files)
+
+    def reissued(self, roster: Roster, study: Study, files: Files) -> tuple[Roster, list[str]]:
+        """Make all kits anew, with the same keys and codes, for a study that changed.
+
+        Arguments:
+            roster: of the fleet.
+            study: as it is now.
+            files: that all sites get.
+        """
+        issued = self.path / "issued.json"
+        kept = {site.name: self._keys(site.name, roster) for site in roster.active}
+        with writing(issued):
+            issued.unlink(missing_ok=True)  # killed from here on, the next call does it again
+        clients = max(study.clients.count, len(roster.sites))
+        for site in roster.active:
+            content = kit_content(
+                files, site.name, site.identity, clients, study.digest(), kept[site.name]
+            )
+            seal(content, self._kit(site.name), self._codes().get(site.name))
+        roster = replace(roster, digest=study.digest())
+        if roster.sites:
+            roster.save(self.path)
+        write_private(issued, _mark(files))
+        if not kept:
+            return roster, []
+        return roster, [
+            f"the study or fedkoopman changed: made the kits of {', '.join(kept)} anew, with the "
+            "same keys and unlock codes; hand them out, each site is asked to consent anew"
+        ]
+
+    def enrolled(
+        self, roster: Roster, study: Study, files: Files, names: Sequence[str], now: datetime
+    ) -> tuple[Roster, dict[str, str], list[str]]:
+        """Enrol those sites that are not yet; others keep what they have.
+
+        Arguments:
+            roster: of the fleet.
+            study: that they take part in.
+            files: that all sites get.
+            names: of the sites.
+            now: the present.
+        """
+        new = [name for name in names if name not in roster.names]
+        said = _spare(study, roster, new)
+        clients = max(study.clients.count, len(roster.sites) + len(new))
+        private_directory(self.path / "kits")
+        made = {}
+        for name in new:
+            keys: dict[str, bytes] = {}
+            code = None
+            if roster.secure:
+                keys, code = self._begun(name)
+                made[name] = code
+            identity = len(roster.sites)
+            content = kit_content(files, name, identity, clients, study.digest(), keys)
+            seal(content, self._kit(name), code)
+            public = keys["node.pub"].decode().strip() if keys else ""
+            roster = roster.add(name, public, now.isoformat(timespec="seconds"))
+            roster.save(self.path)
+        said += [f"made {shown(self._kit(name))}" for name in new]
+        old = [name for name in names if name not in new]
+        if old:
+            said.append(f"enrolled before, and left as they were: {', '.join(old)}")
+        return roster, made, said
+
+    def forget(self, name: str) -> None:
+        """Remove a site's kit and code."""
+        codes = self._codes()
+        if codes.pop(name, None):
+            self._write_codes(codes)
+        with writing(self._kit(name)):
+            self._kit(name).unlink(missing_ok=True)
+
+    def _kit(self, name: str) -> Path:
+        return self.path / "kits" / f"{name}.kit"
+
+    def _keys(self, name: str, roster: Roster) -> dict[str, bytes]:
+        """A site's keys, from its kit."""
+        if not roster.secure:
+            return {}
+        code = self._codes().get(name)
+        if code is None or not self._kit(name).exists():
+            what = "its code in codes.txt" if code is None else shown(self._kit(name))
+            raise InputError(
+                f"the kit of {name} cannot be made anew without {what}: put it back from a backup, "
+                f"or --revoke {name} and enrol the site under another name"
+            )
+        return self._with_keys(read_kit(self._kit(name), code))
+
+    def _begun(self, name: str) -> tuple[dict[str, bytes], str]:
+        """Keys and code of a new site; those of a call that was killed, if it came so far."""
+        codes = self._codes()
+        if name in codes and self._kit(name).exists():
+            try:
+                return self._with_keys(read_kit(self._kit(name), codes[name])), codes[name]
+            except InputError:
+                pass
+        codes[name] = new_code()
+        self._write_codes(codes)
+        private, public = node_keys(name)
+        return self._with_keys({"node.key": private, "node.pub": public}), codes[name]
+
+    def _with_keys(self, content: Files) -> dict[str, bytes]:
+        """A site's own keys, and the authority that it is to trust."""
+        own = {name: content[name] for name in KEYS if name != "ca.crt"}
+        return {"ca.crt": read_file(self.path / "ca.crt"), **own}
+
+    def _codes(self) -> dict[str, str]:
+        """Unlock codes by site."""
+        path = self.path / "codes.txt"
+        lines = read_file(path).decode().splitlines() if path.exists() else []
+        words = [line.split(maxsplit=1) for line in lines if line.strip()]
+        return {pair[0]: normal_code(pair[1]) for pair in words if len(pair) == 2}
+
+    def _write_codes(self, codes: Mapping[str, str]) -> None:
+        text = "".join(f"{name} {code}\n" for name, code in codes.items())
+        write_private(self.path / "codes.txt", text.encode())
+
+
+def _spare(study: Study, roster: Roster, new: Sequence[str]) -> list[str]:
+    """A line about values that a study has for each site, where there are more sites."""
+    later = [name for i, name in enumerate(new, len(roster.sites)) if i >= study.clients.count]
+    lists = {
+        "clients.probability": study.clients.probability,
+        "training.learning_rate": study.training.learning_rate,
+    }
+    keys = [key for key, value in lists.items() if isinstance(value, tuple)]
+    if not later or not keys:
+        return []
+    return [f"{', '.join(later)}: of {' and '.join(keys)}, the last value counts for further sites"]
+
+
+def _mark(files: Files) -> bytes:
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return (json.dumps({"fingerprint": fingerprint(hashes)}) + "\n").encode()

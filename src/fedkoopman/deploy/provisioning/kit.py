@@ -1,0 +1,187 @@
+"""A site's kit: the study, its Python files and the site's key, in one sealed file.
+
+    kit = open_kit(Path("lab-a.kit"), state / "kit", code)
+    kit.site, kit.identity, kit.study, kit.node_key
+
+A kit is all that a site gets from a coordinator, and the only code of others that it runs: what a
+server sends later are numbers. `Kit.load` reads an opened kit again and notices every change.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedkoopman.deploy.private import private_directory, sync_directory, write_private
+from fedkoopman.deploy.provisioning.manifest import AGAIN, KEYS, MANIFEST, checked, fingerprint
+from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
+from fedkoopman.durable import writing
+from fedkoopman.errors import InputError
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.config_loader import read_toml
+from fedkoopman.version import __version__
+
+__all__ = ["Kit", "open_kit", "read_kit", "seal"]
+
+
+@dataclass(frozen=True)
+class Kit:
+    """An opened kit.
+
+    Attributes:
+        site: the name of the site that it is for.
+        identity: the site's place in the roster, from 0.
+        clients: how many sites there are to be.
+        digest: of the study.
+        version: of fedkoopman, with which the federation runs.
+        secure: whether it has a key; without, it is for one machine only.
+        files: hashes by name.
+        folder: where it lies.
+    """
+
+    site: str
+    identity: int
+    clients: int
+    digest: str
+    version: str
+    secure: bool
+    files: Mapping[str, str]
+    folder: Path
+
+    @classmethod
+    def load(cls, folder: Path) -> "Kit":
+        """Read an opened kit; anything missing, added or changed is refused."""
+        if not (folder / MANIFEST).is_file():
+            raise InputError(f"there is no kit in {folder}: give the site's kit file")
+        try:
+            present = [p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()]
+            names = {path.relative_to(folder).as_posix(): path for path in present}
+            if any(path.is_symlink() or not path.is_file() for path in present):
+                raise InputError(f"the kit in {folder} holds what is no file: {AGAIN}")
+            if sum(path.stat().st_size for path in present) > LARGEST:
+                raise InputError(f"the kit in {folder} is too large: {AGAIN}")
+            content = {name: path.read_bytes() for name, path in names.items()}
+        except OSError as error:
+            raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+        made = checked(content, f"the kit in {folder}")
+        made["digest"] = made.pop("study")
+        del made["format"]
+        return cls(**made, folder=folder)
+
+    @property
+    def study(self) -> Study:
+        """The study that the site takes part in; its Python files lie beside it."""
+        return Study.from_dict(read_toml(self.folder / "study.toml"), self.folder)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that a site consents to: the study with its seed, its code, and the version."""
+        return fingerprint({n: h for n, h in self.files.items() if n not in KEYS}, self.version)
+
+    @property
+    def code(self) -> dict[str, Path]:
+        """The Python files that the site would run, by name."""
+        return {name: self.folder / name for name in self.files if name.endswith(".py")}
+
+    @property
+    def ca(self) -> Path:
+        """The certificate of the authority that the server's is checked against."""
+        return self.folder / "ca.crt"
+
+    @property
+    def node_key(self) -> Path:
+        """The private key by which the site proves who it is."""
+        return self.folder / "node.key"
+
+    def check_version(self) -> None:
+        """Refuse a kit of another version of fedkoopman, which may compute differently."""
+        if self.version != __version__:
+            raise InputError(
+                f"the kit of {self.site} is for fedkoopman {self.version} and this is "
+                f"{__version__}: pip install 'fedkoopman[deploy]=={self.version}', or ask the "
+                "coordinator for a new kit"
+            )
+
+
+def seal(content: Mapping[str, bytes], path: Path, code: str | None) -> None:
+    """Write a kit's file.
+
+    Arguments:
+        content: from `kit_content`.
+        path: of the file.
+        code: that unlocks it; None leaves it unsealed.
+    """
+    write_private(path, sealed(content, code))
+
+
+def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
+    """The files in a kit, whole and consistent, without writing any of them.
+
+    Arguments:
+        path: of the kit's file.
+        code: that unlocks it; None where it is not sealed.
+    """
+    try:
+        if not path.is_file():
+            problem = "is a directory" if path.is_dir() else "does not exist"
+            raise InputError(f"the kit {path} {problem}: check the path")
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 2**20)  # with room for what comes before the archive
+        if len(data) > LARGEST + 2**10:
+            raise InputError(f"{path} is larger than {LARGEST:,} bytes: it is no kit")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    content = unsealed(data, code, str(path))
+    if checked(content, str(path))["secure"] != (code is not None):
+        raise InputError(
+            f"{path} is {'not ' * (code is None)}sealed, which does not fit its content: ask for "
+            "it again"
+        )
+    return content
+
+
+def open_kit(path: Path, into: Path, code: str | None) -> Kit:
+    """Open a kit into a directory, all of it or nothing.
+
+    The same kit, opened there before, is left as it is; another one is replaced.
+
+    Arguments:
+        path: of the kit's file.
+        into: the directory, as a site's `state/kit`.
+        code: that unlocks it; None where it is not sealed.
+    """
+    content = read_kit(path, code)
+    try:
+        if (into / MANIFEST).read_bytes() == content[MANIFEST]:
+            return Kit.load(into)
+    except (OSError, InputError):
+        pass  # absent, or damaged: it is opened anew
+    private_directory(into.parent)
+    fresh = into.with_name(f".{into.name}.{secrets.token_hex(8)}.partial")
+    try:
+        for name, data in content.items():
+            private_directory((fresh / name).parent)
+            write_private(fresh / name, data)
+        _replace(fresh, into)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Kit.load(into)
+
+
+def _replace(fresh: Path, into: Path) -> None:
+    """Put a directory in another's place."""
+    old = into.with_name(f".{into.name}.{secrets.token_hex(8)}.old")
+    with writing(into):
+        fresh.chmod(0o700)
+        if into.exists() or into.is_symlink():
+            os.rename(into, old)
+        try:
+            os.rename(fresh, into)
+        except OSError:
+            if old.exists():
+                os.rename(old, into)
+            raise
+        sync_directory(into.parent)
+    shutil.rmtree(old, ignore_errors=True)

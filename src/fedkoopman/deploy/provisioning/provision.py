@@ -1,0 +1,188 @@
+"""A fleet's directory: made once, added to later, and made whole again after an interruption.
+
+    done = provision(Path("study.toml"), ["lab-a", "lab-b"], hosts=["learn.example.org"])
+    done.said, done.codes
+
+What stands there is the state: kits and codes first, the roster last. So whoever is in the roster
+has a kit, and a call that was killed is simply repeated. Node keys are in the sealed kits only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fedkoopman.deploy.provisioning.certificates import check_host, need_cryptography, warning
+from fedkoopman.deploy.provisioning.code_files import shared_files
+from fedkoopman.deploy.provisioning.fleet_certificates import certify, public_host
+from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
+from fedkoopman.deploy.provisioning.proxy import (
+    PUBLIC_PORT,
+    SUPERLINK_PORT,
+    nginx_conf,
+    service_files,
+    write_services,
+)
+from fedkoopman.deploy.provisioning.roster import Roster, check_names
+from fedkoopman.deploy.provisioning.signing import SERVER_DAYS
+from fedkoopman.deploy.servable import check_servable
+from fedkoopman.errors import InputError
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.config_loader import read_toml
+from fedkoopman.studies.site_file import SiteFile
+from fedkoopman.studies.source_file import shown
+
+__all__ = ["Provisioned", "provision", "shared_study"]
+
+
+@dataclass(frozen=True)
+class Provisioned:
+    """What a call did.
+
+    Attributes:
+        study: that the fleet is for.
+        fleet: the directory.
+        roster: as it is now.
+        said: what was made, a line each.
+        codes: unlock codes of new kits, by site.
+        server: HOST:PORT as sites reach it.
+    """
+
+    study: Study
+    fleet: Path
+    roster: Roster
+    server: str
+    said: tuple[str, ...]
+    codes: dict[str, str] = field(default_factory=dict)
+
+
+def shared_study(path: Path) -> Study:
+    """A study for a federation of many machines, read without its site files, which are elsewhere.
+
+    Arguments:
+        path: of the study's file.
+    """
+    study = Study.from_dict(read_toml(path), path.absolute().parent)
+    if not study.sites.files:
+        raise InputError(
+            f"{path} names no sites.files: name a site file per site, which need not be on this "
+            'machine, as files = ["lab-a/site.toml", "lab-b/site.toml"]'
+        )
+    check_servable(study, period=1.0)  # the period is serve's to choose
+    return study
+
+
+def provision(
+    path: Path,
+    sites: Sequence[str] | None = None,
+    *,
+    fleet: Path | None = None,
+    hosts: Sequence[str] = (),
+    insecure: bool = False,
+    revoke: Sequence[str] = (),
+    renew: bool = False,
+    days: int = SERVER_DAYS,
+    now: datetime | None = None,
+) -> Provisioned:
+    """Make a fleet, or bring one up to date.
+
+    Arguments:
+        path: of the study's file.
+        sites: names of sites that are to be enrolled; None takes them from the study's site files,
+            if they are here and nothing else is asked for.
+        fleet: the directory; `fleet` beside the study by default.
+        hosts: names and addresses by which sites reach the server.
+        insecure: no keys and no TLS, for one machine.
+        revoke: sites that may no longer take part.
+        renew: whether the server gets a new certificate.
+        days: how long a new one holds.
+        now: the present by default.
+    """
+    study, now = shared_study(path), now or datetime.now(UTC)
+    shared = shared_files(study)
+    wanted = [check_host(host) for host in hosts]
+    check_names(sites or ())
+    if insecure and (renew or wanted):
+        raise InputError("--insecure is for one machine, without certificates: leave out the rest")
+    place = FleetDirectory(fleet or path.absolute().parent / "fleet")
+    with place.locked():
+        roster = place.roster() or Roster(study.digest(), not insecure)
+        if insecure and roster.secure:
+            raise InputError(f"the fleet in {place.path} has keys: leave out --insecure")
+        known = _named_by_files(study)
+        if sites is None and not (revoke or renew):
+            gone = [site.name for site in roster.sites if site.revoked]
+            sites = [name for name in known if name not in gone]
+        _check_agreement(sites, known, roster, study)
+        for name in revoke:
+            roster.site(name)
+        said: list[str] = []
+        if roster.secure:
+            need_cryptography()
+            said += certify(place.path, study.name, wanted, renew, days, now)
+        roster, lines = _revoked(roster, revoke, place, now)
+        said += lines
+        if not place.issued_for(shared):
+            study.check(sites=False)
+            roster, lines = place.reissued(roster, study, shared)
+            said += lines
+        roster, codes, lines = place.enrolled(roster, study, shared, sites or (), now)
+        said += lines
+        server = f"{public_host(place.path)}:{PUBLIC_PORT if roster.secure else SUPERLINK_PORT}"
+        if roster.secure:
+            texts = {"nginx.conf": nginx_conf(place.path)}
+            texts |= service_files(place.path, path.absolute(), server, SUPERLINK_PORT)
+            said += [
+                f"wrote {shown(place.path / name)}" for name in write_services(place.path, texts)
+            ]
+            said += [line for line in [warning(place.path / "server.crt", now)] if line]
+    return Provisioned(study, place.path, roster, server, tuple(said), codes)
+
+
+def _named_by_files(study: Study) -> tuple[str, ...]:
+    """Names of the study's sites, in order; none if not all of their files are on this machine."""
+    paths = [study.root / file for file in study.sites.files]
+    if not all(path.is_file() for path in paths):
+        return ()
+    return tuple(SiteFile.load(path).name for path in paths)
+
+
+def _check_agreement(
+    sites: Sequence[str] | None, known: Sequence[str], roster: Roster, study: Study
+) -> None:
+    """Refuse sites that would not be those that the study's files describe."""
+    if sites is None or not sites:
+        if sites is not None and not roster.sites:
+            raise InputError(
+                f"no names of sites: give them with --sites, as the site files that {study.name} "
+                "names are not on this machine"
+            )
+        return
+    for name in sites:
+        if name in roster.names and roster.site(name).revoked:
+            raise InputError(
+                f"site {name} was revoked on {roster.site(name).revoked[:10]}: enrol it under "
+                "another name, with which it gets a new key"
+            )
+    order = [*roster.names, *(name for name in sites if name not in roster.names)]
+    expected = list(known[: len(order)])
+    if expected and order[: len(expected)] != expected:
+        raise InputError(
+            f"the sites would be {', '.join(order)} but sites.files names {', '.join(known)}, and "
+            "their order decides who is who: give --sites in that order, or mend sites.files"
+        )
+
+
+def _revoked(
+    roster: Roster, names: Sequence[str], place: FleetDirectory, now: datetime
+) -> tuple[Roster, list[str]]:
+    said = []
+    for name in names:
+        if roster.site(name).revoked:
+            said.append(f"{name} was revoked already")
+            continue
+        roster = roster.revoke(name, now.isoformat(timespec="seconds"))
+        roster.save(place.path)
+        place.forget(name)
+        said.append(f"revoked {name}: a running server refuses it from its next slot on")
+    return roster, said

@@ -1,0 +1,174 @@
+"""The public side of a fleet: nginx's configuration, the services' units, and where they go.
+
+The texts stand in `templates/`; here their blanks are filled. Files that exist are left alone, as
+whoever runs the machine may have changed them.
+"""
+
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+
+from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.errors import InputError
+
+__all__ = ["find_nginx", "nginx_command", "nginx_conf", "service_files", "write_services"]
+
+PUBLIC_PORT = 8443
+SUPERLINK_PORT = 9092
+LARGEST_MESSAGE = 65
+"""MiB of a request: `wire.LARGEST`, and room for what Flower adds."""
+RATE, BURST, CONNECTIONS = 200, 4000, 400
+"""Requests per second, requests at once and connections, from one address."""
+UNITS = ("fedkoopman-server.service", "fedkoopman-proxy.service", "fedkoopman-site@.service")
+_BLANK = re.compile(r"\{\{(\w+)\}\}")
+
+
+def nginx_conf(
+    fleet: Path,
+    host: str = "",
+    public_port: int = PUBLIC_PORT,
+    superlink_port: int = SUPERLINK_PORT,
+    *,
+    secure_upstream: bool = True,
+    to_stdout: bool = False,
+    rate: int = RATE,
+    burst: int = BURST,
+) -> str:
+    """The configuration of a reverse proxy that lets sites through to the SuperLink, and no more.
+
+    Arguments:
+        fleet: the fleet's directory, which has server.crt, server.key and ca.crt.
+        host: the address to listen at; all addresses if empty.
+        public_port: the port to listen at.
+        superlink_port: the SuperLink's, on loopback.
+        secure_upstream: whether the SuperLink speaks TLS itself, as it does where sites have keys.
+        to_stdout: whether what it logs goes to its standard output, for a parent that rotates
+            logs, and not into files.
+        rate: requests per second from one address.
+        burst: requests from one address that may come at once beyond that.
+    """
+    check_path(fleet)
+    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
+    places = [bracketed] if host else ["0.0.0.0", *(["[::]"] if _has_ipv6() else [])]
+    upstream_tls = (
+        "proxy_ssl_trusted_certificate ca.crt;",
+        "proxy_ssl_verify on;",
+        "proxy_ssl_name localhost;",
+        "proxy_ssl_protocols TLSv1.2 TLSv1.3;",
+    )
+    values = {
+        "fleet": str(fleet),
+        # As root, nginx would hand over to a user who cannot enter private directories.
+        "user": "user root;\n" if hasattr(os, "geteuid") and os.geteuid() == 0 else "",
+        "listen": "\n".join(f"        listen {place}:{public_port} ssl;" for place in places),
+        "superlink_port": str(superlink_port),
+        "scheme": "https" if secure_upstream else "http",
+        "upstream_tls": "\n".join(f"            {line}" for line in upstream_tls),
+        "error_log": "stderr" if to_stdout else "logs/error.log",
+        "access_log": "/dev/stdout" if to_stdout else "logs/access.log",
+        "rate": str(rate),
+        "burst": str(burst),
+        "connections": str(CONNECTIONS),
+        "largest": str(LARGEST_MESSAGE),
+    }
+    if not secure_upstream:
+        values["upstream_tls"] = ""
+    text = filled("nginx.conf", values)
+    return re.sub(r"\n\n(?= *\})", "\n", text)  # where a blank was filled with nothing
+
+
+def nginx_command(fleet: Path, *settings: str) -> list[str]:
+    """How the proxy is started, in the foreground.
+
+    Arguments:
+        settings: for `nginx -g`, as "user root;".
+    """
+    for folder in ("proxy", "proxy/logs"):
+        private_directory(fleet / folder)
+    fixed = ["-p", str(fleet / "proxy"), "-c", str(fleet / "nginx.conf")]
+    return [find_nginx() or "nginx", *fixed, "-g", " ".join(["daemon off;", *settings])]
+
+
+def service_files(fleet: Path, study: Path, server: str, superlink_port: int) -> dict[str, str]:
+    """Units for systemd, and rotation of the proxy's logs, by name.
+
+    Arguments:
+        fleet: the fleet's directory.
+        study: the study's file.
+        server: HOST:PORT as sites reach it.
+        superlink_port: the SuperLink's, on loopback.
+    """
+    check_path(fleet)
+    check_path(study)
+    values = {
+        "program": _word(_program()),
+        "nginx": _word(find_nginx() or "/usr/sbin/nginx"),
+        "study": _word(str(study)),
+        "fleet": _word(str(fleet)),
+        "proxy": _word(str(fleet / "proxy")),
+        "nginx_conf": _word(str(fleet / "nginx.conf")),
+        "server": _word(server),
+        "superlink_port": str(superlink_port),
+    }
+    found = {f"systemd/{unit}": filled(unit, values) for unit in UNITS}
+    return found | {"logrotate.conf": filled("logrotate.conf", {"fleet": str(fleet)})}
+
+
+def write_services(fleet: Path, content: Mapping[str, str]) -> list[str]:
+    """Write those files that are missing; their names are returned."""
+    written = [name for name in content if not (fleet / name).exists()]
+    for name in written:
+        private_directory((fleet / name).parent)
+        write_private(fleet / name, content[name].encode())
+    for folder in ("proxy", "proxy/logs"):
+        private_directory(fleet / folder)
+    return written
+
+
+def check_path(path: Path) -> None:
+    """Refuse a directory whose name cannot stand in such files."""
+    if any(ord(c) < 32 or c in "\"'\\{}$;*?[]" for c in str(path)):
+        raise InputError(
+            f"{str(path)!r} has characters that nginx or systemd would take for their own: give a "
+            "--fleet without quotes, braces, brackets, backslashes and $"
+        )
+
+
+def filled(name: str, values: Mapping[str, str]) -> str:
+    """A template with its blanks filled."""
+    folder = files("fedkoopman.deploy.provisioning") / "templates"
+    text = (folder / name).read_text(encoding="utf-8")
+    return _BLANK.sub(lambda blank: values[blank[1]], text)
+
+
+def _word(text: str) -> str:
+    """A word of a unit's command line, or of a list of paths."""
+    escaped = text.replace("%", "%%").replace("$", "$$")
+    return f'"{escaped}"' if re.search(r"\s", escaped) else escaped
+
+
+def _program() -> str:
+    beside = Path(sys.executable).parent / "fedkoopman"
+    return str(beside) if beside.exists() else shutil.which("fedkoopman") or str(beside)
+
+
+def find_nginx() -> str | None:
+    """Where nginx is; None if it is not installed."""
+    # Debian keeps it where other users' programs are not looked for.
+    places = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
+    return shutil.which("nginx", path=places)
+
+
+def _has_ipv6() -> bool:
+    """Whether this machine has IPv6; nginx would not start without."""
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+        return True
+    except OSError:
+        return False

@@ -1,0 +1,153 @@
+"""The roster of a fleet: which sites may take part, by what key each is known, and who no longer.
+
+A site's identity is its place here, from 0, and stays its own: places are never given anew. A
+running server reads the file again as it goes, so it is replaced whole.
+"""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedkoopman.deploy.private import write_private
+from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.studies.site_sections import SiteName
+
+__all__ = ["Enrolled", "Roster", "check_names"]
+
+FILE = "roster.json"
+FORMAT = 1
+BACKUP = "put it back from a backup"
+
+
+@dataclass(frozen=True)
+class Enrolled:
+    """A site that was enrolled.
+
+    Attributes:
+        name: of the site.
+        identity: its place in the roster.
+        public_key: in OpenSSH's form; empty in an insecure fleet.
+        added: when, as ISO 8601 in UTC.
+        revoked: when, or empty.
+    """
+
+    name: str
+    identity: int
+    public_key: str
+    added: str
+    revoked: str = ""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """All sites that ever were enrolled, in their order.
+
+    Attributes:
+        digest: of the study that kits were last made for.
+        secure: whether sites have keys; without, everything is kept to one machine.
+        sites: by identity.
+    """
+
+    digest: str
+    secure: bool = True
+    sites: tuple[Enrolled, ...] = field(default=())
+
+    @classmethod
+    def load(cls, fleet: Path) -> "Roster":
+        """Read a fleet's roster."""
+        path = fleet / FILE
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise InputError(
+                f"there is no {path}: make the fleet with fedkoopman provision, or name its "
+                "directory with --fleet"
+            ) from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path} is damaged: {BACKUP}") from error
+        return _read(table, path)
+
+    def save(self, fleet: Path) -> None:
+        """Replace a fleet's roster."""
+        table = {
+            "format": FORMAT,
+            "study": self.digest,
+            "secure": self.secure,
+            "sites": [vars(site) for site in self.sites],
+        }
+        text = json.dumps(table, indent=1, ensure_ascii=False) + "\n"
+        write_private(fleet / FILE, text.encode())
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all sites, revoked ones too."""
+        return tuple(site.name for site in self.sites)
+
+    @property
+    def active(self) -> tuple[Enrolled, ...]:
+        """Sites that may take part."""
+        return tuple(site for site in self.sites if not site.revoked)
+
+    def site(self, name: str) -> Enrolled:
+        """The site of a name."""
+        for site in self.sites:
+            if site.name == name:
+                return site
+        raise unknown_name("site", name, self.names)
+
+    def add(self, name: str, public_key: str, when: str) -> "Roster":
+        """The roster with one more site, in the next place."""
+        check_names([*self.names, name])
+        if self.secure != bool(public_key):
+            raise InputError(f"site {name} {'lacks' if self.secure else 'has'} a key: give one")
+        return replace(self, sites=(*self.sites, Enrolled(name, len(self.sites), public_key, when)))
+
+    def revoke(self, name: str, when: str) -> "Roster":
+        """The roster in which a site may no longer take part; it keeps its place."""
+        gone = self.site(name)
+        if gone.revoked:
+            raise InputError(f"site {name} was revoked already, on {gone.revoked}: nothing to do")
+        sites = [replace(one, revoked=when) if one is gone else one for one in self.sites]
+        return replace(self, sites=tuple(sites))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names that are none, or that a file system may take for each other."""
+    seen: dict[str, str] = {}
+    for name in names:
+        SiteName().read(name, "a site's name")
+        alike = unicodedata.normalize("NFC", name).casefold()
+        if alike in seen:
+            other = f", as {seen[alike]!r} and {name!r}" * (seen[alike] != name)
+            raise InputError(f"two sites are called {name!r}{other}: give every site its own name")
+        seen[alike] = name
+
+
+def _read(table: Any, path: Path) -> Roster:
+    damaged = InputError(f"{path} is damaged: {BACKUP}")
+    if not isinstance(table, dict) or "format" not in table:
+        raise damaged
+    if table["format"] != FORMAT:
+        raise InputError(
+            f"{path} was written in format {short(table['format'])}, this is format {FORMAT}: use "
+            "the version of fedkoopman that made it"
+        )
+    try:
+        sites = tuple(Enrolled(**site) for site in table["sites"])
+        roster = Roster(table["study"], table["secure"], sites)
+    except (KeyError, TypeError) as error:
+        raise damaged from error
+    texts = [roster.digest]
+    for i, site in enumerate(sites):
+        texts += [site.name, site.public_key, site.added, site.revoked]
+        if site.identity != i or bool(site.public_key) != roster.secure:
+            raise damaged
+    if type(roster.secure) is not bool or not all(isinstance(text, str) for text in texts):
+        raise damaged
+    check_names(roster.names)
+    return roster

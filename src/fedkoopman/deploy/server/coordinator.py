@@ -1,0 +1,270 @@
+"""What the server does, step by step: slots until there are no more, then the end.
+
+A step that has to survive a crash is followed by nothing before the checkpoint is on the disk; a
+step before it can be done again, with the same answers. `faults` lets tests end the process at any
+of them.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.deploy.servable import policy_for
+from fedkoopman.deploy.server.asking import Answers, Stopped
+from fedkoopman.deploy.server.ending import (
+    acknowledge_all,
+    broken_sums,
+    finished_before,
+    results,
+    say_unheard,
+)
+from fedkoopman.deploy.server.faults import crash_if_asked
+from fedkoopman.deploy.server.live_page import LivePage
+from fedkoopman.deploy.server.questions import first_questions, last_questions, training
+from fedkoopman.deploy.server.rounds import Rounds
+from fedkoopman.deploy.server.scores import Scored, evaluated, scored
+from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
+from fedkoopman.deploy.server.slot_record import begun, completed
+from fedkoopman.deploy.server.standings import Counted, all_struck, counted, heard, settled
+from fedkoopman.deploy.server.status import StatusFile, granted, wishes
+from fedkoopman.deploy.server.updates import Update, judged, learned
+from fedkoopman.deploy.server.validation import RECENT
+from fedkoopman.deploy.wire import model_digest, tensors_of
+from fedkoopman.errors import InputError
+from fedkoopman.federation.slot import select
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.experiment import parts_of
+from fedkoopman.studies.results import METRICS
+from fedkoopman.studies.run import Progress
+
+__all__ = ["Coordinator"]
+
+
+class Coordinator:
+    """One process's part of a served run."""
+
+    def __init__(
+        self,
+        study: Study,
+        rounds: Rounds,
+        directory: ServerDirectory,
+        *,
+        period: float,
+        wait_for: int | None,
+        patience: tuple[float, float],
+        tell: Callable[[Progress], None],
+        say: Callable[[str], None],
+        about: Callable[[], Mapping[str, Any]],
+    ) -> None:
+        """Arguments as for `loop.federate`."""
+        self._study, self._rounds, self._directory = study, rounds, directory
+        self._period, self._wait_for, self._patience = period, wait_for, patience
+        self._tell, self._say, self._about = tell, say, about
+        self._parts = parts_of(study, study.seed, len(rounds.roster.sites))
+        self._page = LivePage(directory.path, say)
+        self._status = StatusFile(directory.path, {"study": study.name})
+        self._began, self._before = time.monotonic(), 0.0
+        self._origin = math.nan
+        """When the first slot of this process began."""
+
+    def run(self) -> dict[str, Any] | None:
+        """All slots that are left, and the end."""
+        state = self._directory.restore()
+        self._before = state.seconds
+        if self._directory.records:
+            self._told(self._directory.records[-1])
+        try:
+            if (summary := finished_before(self._directory.path)) is not None:
+                self._finished_again(state)
+                return summary
+            if state.slot:
+                self._say(f"going on after slot {state.slot} of {self._study.slots}")
+            while state.slot < self._study.slots:
+                self._rounds.until(self._next_beginning())
+                state = self._slot(state)
+            return self._end(state)
+        except Stopped:
+            self._show("stopped", state)
+            self._say(f"stopped after slot {state.slot}, which is saved: serve again to go on")
+            return None
+
+    def _slot(self, state: ServerState) -> ServerState:
+        """One slot; what is returned is saved."""
+        slot, wanted = state.slot + 1, wishes(self._directory.path)
+        state = self._readmitted(state, wanted)
+        self._show("polling", state)
+        answers = self._first_round(state, slot)
+        self._crash("acknowledged", state.slot)
+        state = heard(state, answers.replies, self._rounds.answered)
+        drawn = self._study.sites.arrivals == "drawn"
+        state, polled, arrived, lines = counted(state, answers, slot, drawn)
+        self._say_all(lines)
+        state = self._recorded(state, answers)
+        self._crash("polled", slot)
+        asked = self._chosen(state, slot, polled)
+        self._crash("decided", slot)
+        updates = self._updates(state, slot, asked)
+        self._crash("validated", slot)
+        self._show("aggregating", state)
+        weights, accepted = learned(self._parts.architecture, state.weights, updates)
+        self._crash("aggregated", slot)
+        state, lines = settled(state, slot, updates)
+        state = replace(
+            state,
+            slot=slot,
+            weights=weights,
+            updates=(*state.updates, *accepted)[-RECENT:],
+            scores=None if accepted else state.scores,
+            pending=begun(slot, self._rounds.roster, polled, arrived, updates, state),
+            seconds=self._seconds(),
+        )
+        self._show("saving", state)
+        self._directory.save(state)
+        self._crash("checkpointed", slot)
+        self._say_all(lines)
+        granted(wanted)
+        self._page.refresh()
+        return state
+
+    def _first_round(self, state: ServerState, slot: int) -> Answers:
+        """Acknowledge, score and poll; at first, all who are expected are waited for."""
+        questions = first_questions(state)
+        if math.isnan(self._origin):
+            patience = self._patience[0] if state.slot else math.inf
+            found = self._rounds.gather(slot, questions, self._lacking, patience)
+            self._origin = time.monotonic()
+        else:
+            found = self._rounds.gather(slot, questions)
+        names = self._rounds.roster.names
+        if len(names) != self._parts.clients:
+            self._parts = parts_of(self._study, self._study.seed, len(names))
+            self._directory.name_sites(names)
+        return found
+
+    def _lacking(self, answered: set[str]) -> list[str]:
+        """Whom to wait for before the first slot."""
+        names = [site.name for site in self._rounds.roster.active]
+        enough = len(names) if self._wait_for is None else min(self._wait_for, len(names))
+        return [] if len(answered) >= enough else [n for n in names if n not in answered]
+
+    def _recorded(self, state: ServerState, answers: Answers) -> ServerState:
+        """Complete the last slot's record with its model's scores, and write it."""
+        found = Scored(dict(state.scores or {})) if state.scores else self._scored(state, answers)
+        state, lines = all_struck(state, found.broken, state.slot)
+        self._say_all(lines)
+        if state.slot == 0:
+            said = evaluated(answers, self._rounds.roster)
+            if not any(one.windows for one in said) and len(said) >= len(
+                self._rounds.roster.active
+            ):
+                raise InputError(
+                    "no site holds anything out to score models with: let one do so "
+                    "(data.held_out in its site file), and serve again"
+                )
+            first = found.or_unknown()
+            self._directory.begin({name: first[name] for name in METRICS})
+        elif state.pending is not None:
+            record = completed(state.pending, found, self._rounds.roster, self._seconds())
+            self._directory.append(record)
+            self._told(record)
+            if found.left_out:
+                self._say(
+                    f"scores of {', '.join(found.left_out)} in slot {state.slot} are not finite, "
+                    "or far from the others', and not averaged in"
+                )
+        return replace(state, scores=found.scores, pending=None)
+
+    def _scored(self, state: ServerState, answers: Answers) -> Scored:
+        base = model_digest(tensors_of(state.weights))
+        return scored(evaluated(answers, self._rounds.roster), state.slot, base, self._parts)
+
+    def _chosen(self, state: ServerState, slot: int, polled: Counted) -> dict[str, int]:
+        """Who trains, on how many samples, in the order of the roster."""
+        sites = self._rounds.roster.sites
+        idle = {s.name for s in sites if s.revoked or state.of(s.name).set_aside}
+        ready = {name: one.buffered for name, one in polled.items() if name not in idle}
+        buffered = np.array([ready.get(site.name, 0) for site in sites], np.int64)
+        policy = policy_for(self._parts.policy, len(sites))
+        chosen = select(policy, self._parts.seed, slot, buffered, self._parts.steps)
+        return {sites[n].name: int(buffered[n]) for n in chosen}
+
+    def _updates(
+        self, state: ServerState, slot: int, asked: Mapping[str, int]
+    ) -> tuple[Update, ...]:
+        """What those who were asked to train did, judged."""
+        model, questions = tensors_of(state.weights), training(state)
+        self._show("training", state, asked=list(asked))
+        answers = self._rounds.ask(slot, {name: questions(name) for name in asked})
+        self._crash("trained", slot)
+        self._show("validating", state)
+        return judged(answers, asked, slot, model_digest(model), model, state.updates)
+
+    def _end(self, state: ServerState) -> dict[str, Any]:
+        """The last acknowledgements and scores, and all that a finished run leaves."""
+
+        def lacking(answered: set[str]) -> list[str]:
+            return [s.name for s in self._rounds.roster.active if s.name not in answered]
+
+        self._show("acknowledging", state)
+        answers = self._rounds.gather(state.slot, last_questions(state), lacking, self._patience[1])
+        self._crash("acknowledged", state.slot)
+        state = heard(state, answers.replies, self._rounds.answered)
+        broken = self._scored(state, answers).broken
+        measured = [
+            one for one in evaluated(answers, self._rounds.roster) if one.site not in broken
+        ]
+        state, lines = all_struck(state, broken_sums(measured, self._parts), state.slot)
+        self._say_all(lines)
+        state = replace(self._recorded(state, answers), seconds=self._seconds())
+        self._directory.save(state)
+        self._show("finishing", state)
+        summary = results(self._study, self._parts, self._directory, state, measured, self._say)
+        self._page.finish()
+        say_unheard(state, self._rounds, self._say)
+        self._show("finished", state)
+        return summary
+
+    def _finished_again(self, state: ServerState) -> None:
+        self._say(f"{self._directory.path} holds a finished run: nothing is left to be learnt")
+        self._show("acknowledging", state)
+        state = acknowledge_all(self._rounds, state, self._say, self._patience[1])
+        self._directory.save(state)
+        self._show("finished", state)
+
+    def _readmitted(self, state: ServerState, wanted: Mapping[str, Path]) -> ServerState:
+        for name in wanted:
+            if state.of(name).set_aside:
+                self._say(f"site {name} is taken back")
+                state = state.with_sites({name: state.of(name).readmitted()})
+        return state
+
+    def _next_beginning(self) -> float:
+        """When the next slot begins: on the grid of periods, however long slots take."""
+        now = time.monotonic()
+        if not self._period or math.isnan(self._origin):
+            return now
+        return self._origin + self._period * math.ceil((now - self._origin) / self._period)
+
+    def _seconds(self) -> float:
+        return self._before + time.monotonic() - self._began
+
+    def _told(self, record: Mapping[str, Any]) -> None:
+        self._tell(Progress(self._study.seed, record["slot"], self._study.slots, dict(record)))
+
+    def _say_all(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._say(line)
+
+    def _crash(self, step: str, slot: int) -> None:
+        crash_if_asked(step, slot, self._directory.path)
+
+    def _show(self, step: str, state: ServerState, **more: Any) -> None:
+        fleet = self._rounds.fleet
+        counts = {name: getattr(fleet, name, 0) for name in ("late", "duplicates")}
+        more = {**self._about(), **counts, **more}
+        self._status.write(step, state, self._rounds.roster, self._rounds.seen, more)

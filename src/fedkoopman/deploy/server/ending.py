@@ -1,0 +1,147 @@
+"""The end of a served run: last acknowledgements, the finished model, and what is told of it."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from fedkoopman.deploy.server.rounds import Rounds
+from fedkoopman.deploy.server.scores import check_table
+from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
+from fedkoopman.deploy.server.standings import heard
+from fedkoopman.deploy.server.validation import believed_sums, check_measured
+from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
+from fedkoopman.errors import ComputationError
+from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.experiment import Parts
+from fedkoopman.studies.results import finished_model, summarise
+
+__all__ = [
+    "acknowledge_all",
+    "broken_sums",
+    "finished_before",
+    "results",
+    "say_unheard",
+    "unheard",
+]
+
+
+def finished_before(folder: Path) -> dict[str, Any] | None:
+    """The summary of a run that is finished."""
+    try:
+        found = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+        return found if found["finished"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def unheard(state: ServerState, rounds: Rounds) -> list[str]:
+    """Sites that do not know yet that their last data are spent."""
+    return [
+        site.name
+        for site in rounds.roster.active
+        if state.of(site.name).included > state.of(site.name).heard
+    ]
+
+
+def acknowledge_all(
+    rounds: Rounds, state: ServerState, say: Callable[[str], None], patience: float
+) -> ServerState:
+    """Tell every site that trained which slot has spent its data; for a while, then give up."""
+
+    def requests(name: str) -> Sequence[Request]:
+        return [Acknowledge(state.slot, state.of(name).included)]
+
+    began = time.monotonic()
+    rounds.refresh()
+    while left := unheard(state, rounds):
+        online = [name for name in left if rounds.seen[name]["online"]]
+        answers = rounds.ask(state.slot, {name: requests(name) for name in online})
+        state = heard(state, answers.replies, rounds.answered)
+        if not (left := unheard(state, rounds)) or time.monotonic() - began > patience:
+            break
+        rounds.say_once(f"waiting for {', '.join(left)} to hear of the end", about="waiting")
+        rounds.pause(0.5)
+        rounds.refresh()
+    say_unheard(state, rounds, say)
+    return state
+
+
+def say_unheard(state: ServerState, rounds: Rounds, say: Callable[[str], None]) -> None:
+    """Tell who did not hear of the end."""
+    if left := unheard(state, rounds):
+        say(
+            f"{', '.join(left)} did not hear that slot {state.slot} is saved: what was trained on "
+            "stays there until fedkoopman serve is started again, and is not trained on twice"
+        )
+
+
+def broken_sums(measured: Sequence[Evaluated], parts: Parts) -> dict[str, str]:
+    """By site, why its sums for the finished model cannot be."""
+    lifted = parts.architecture.template.operator.shape[0]
+    found = {
+        reply.site: check_measured(reply.measured, parts.system.dim, lifted)
+        for reply in measured
+        if reply.windows
+    }
+    return {site: reason for site, reason in found.items() if reason}
+
+
+def results(
+    study: Study,
+    parts: Parts,
+    directory: ServerDirectory,
+    state: ServerState,
+    measured: Sequence[Evaluated],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write model, card, rollout and summary; the summary.
+
+    Arguments:
+        measured: what sites said of the last model, in the order of the roster.
+    """
+    sums: dict[str, Mapping[str, NDArray]] = {}
+    tables: dict[str, Any] = {}
+    broken = broken_sums(measured, parts)
+    for reply in measured:
+        if reply.windows and reply.site not in broken:
+            sums[reply.site] = reply.measured
+        if reason := check_table(reply.scores, parts.horizon):
+            if reply.scores:
+                say(f"site {reply.site} is left out of the table of sites: its own {reason}")
+        else:
+            tables[reply.site] = dict(reply.scores)
+    if not sums:
+        raise ComputationError(
+            "no site measured the last model on held-out data, which its noise is known by: let a "
+            "site hold something out (data.held_out), and serve again"
+        )
+    used = believed_sums(sums)
+    if others := [site for site in sums if site not in used]:
+        say(
+            f"sums of {', '.join(others)} are not finite, or far from the others', and not added up"
+        )
+    model = finished_model(study, parts, state.weights, directory.records, list(used.values()))
+    records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
+    summary = summarise(study, records, untrained, state.seconds)
+    summary |= {"sites": tables, "parameters": {}}
+    directory.finish(model, rollout_of(parts, model), summary)
+    return summary
+
+
+def rollout_of(parts: Parts, model: DeepKoopman) -> dict[str, Any]:
+    """What the report shows of a model without any site's states: its eigenvalues."""
+    return {
+        "dt": float(parts.system.dt),
+        "depth": parts.architecture.depth,
+        "names": list(parts.system.names),
+        "units": list(parts.system.units),
+        "truth": [],
+        "one_step": [],
+        "free": [],
+        "eigenvalues": [[float(v.real), float(v.imag)] for v in model.eigenvalues_],
+    }

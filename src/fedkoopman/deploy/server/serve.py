@@ -1,0 +1,286 @@
+"""`fedkoopman serve`: the coordinator's processes, started together and kept running.
+
+The SuperLink carries messages, on loopback. The server loop learns. A reverse proxy faces the
+sites, where nginx is installed and nobody says otherwise. This process watches them, enrols sites
+in the SuperLink as the roster changes, and loads neither JAX nor the study's code itself.
+"""
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedkoopman.deploy.heeding import heeded
+from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.deploy.provisioning.certificates import warning
+from fedkoopman.deploy.provisioning.provision import shared_study
+from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
+from fedkoopman.deploy.provisioning.roster import Roster
+from fedkoopman.deploy.server.metrics import serve_metrics
+from fedkoopman.deploy.supervisor import Child, Supervisor
+from fedkoopman.deploy.transport.control import enrol
+from fedkoopman.deploy.transport.flower import (
+    ServerCertificate,
+    environment,
+    free_port,
+    make_secret,
+    superlink_command,
+    wait_ready,
+)
+from fedkoopman.durable import write_whole
+from fedkoopman.errors import ComputationError, InputError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["Serving", "serve"]
+
+FINISHED, WRONG = 0, 2
+"""Exit codes of the loop after which it is not started again."""
+LOOK = 0.2
+"""Seconds between looks at the processes."""
+ENROL = 5.0
+"""Seconds between tries to tell the SuperLink of a changed roster."""
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What to serve, and how.
+
+    Attributes:
+        study: the study's file.
+        out: the run directory; what only the server needs is in its `server/`.
+        fleet: the directory that `provision` made.
+        port: that sites reach: the proxy's or, without one, the SuperLink's on loopback.
+        link_port: of the SuperLink on loopback, behind the proxy; None takes a free one.
+        proxy: whether to start nginx; None: if it is there.
+        period: seconds from slot to slot; 0 for as soon as possible.
+        deadline: seconds that a site may take to answer.
+        wait_for: sites that must have answered before the first slot; None for all.
+        insecure: without TLS and keys, on this machine alone.
+        metrics: port on loopback for Prometheus; None for none.
+    """
+
+    study: Path
+    out: Path
+    fleet: Path
+    port: int
+    link_port: int | None = None
+    proxy: bool | None = None
+    period: float = 0.0
+    deadline: float = 300.0
+    wait_for: int | None = None
+    insecure: bool = False
+    metrics: int | None = None
+
+
+def serve(given: Serving, say: Callable[[str], None]) -> bool:
+    """Serve a study until it is finished, or until told to stop; whether it is finished."""
+    roster = _checked(given)
+    proxied = _proxied(given)
+    link_port = (given.link_port or free_port()) if proxied else given.port
+    address = f"127.0.0.1:{link_port}"
+    certificates = None if given.insecure else given.fleet / "ca.crt"
+    place = given.out / "server"
+    private_directory(place)
+    with _alone(place), heeded() as asked, Supervisor(say) as children:
+        secret = make_secret(place / "secret")
+        settings = {
+            "study": str(given.study.absolute()),
+            "fleet": str(given.fleet.absolute()),
+            "out": str(given.out.absolute()),
+            "address": address,
+            "secret": str(secret.absolute()),
+            "certificates": None if certificates is None else str(certificates.absolute()),
+            "period": given.period,
+            "deadline": given.deadline,
+            "wait_for": given.wait_for,
+        }
+        write_whole(place / "serve.json", (json.dumps(settings, indent=1) + "\n").encode())
+        _start_link(children, given, place, link_port, secret)
+        if not _ready(children, address, certificates, asked):
+            return False
+        enrolment = _Enrolment(given, address, say)
+        enrolment.look(roster)
+        if proxied:
+            children.start(_proxy(given, place, link_port))
+        if given.metrics is not None:
+            server = serve_metrics(given.out / "status.json", given.metrics)
+            say(f"metrics: http://127.0.0.1:{server.server_port}/metrics")
+        _tell_where(given, proxied, say)
+        loop = [sys.executable, "-m", "fedkoopman.deploy.server.loop"]
+        children.start(
+            Child(
+                "server loop", [*loop, "--settings", str(place / "serve.json")],
+                place / "logs" / "loop.log", environment(place / "flower"), echo=say,
+                final=(FINISHED, WRONG),
+            )
+        )  # fmt: skip
+        say(f"logs: {place / 'logs'}")
+        while not asked.wait(LOOK):
+            children.poll()
+            enrolment.look()
+            if children.final("server loop"):
+                break
+        if not children.final("server loop"):
+            say("stopping")
+            return False
+        if children.status("server loop") != FINISHED:
+            raise InputError(children.last_line("server loop").removeprefix("error: "))
+        return True
+
+
+def _checked(given: Serving) -> Roster:
+    study = shared_study(given.study)
+    roster = Roster.load(given.fleet)
+    again = f"run fedkoopman provision {given.study} --fleet {given.fleet}"
+    if roster.digest != study.digest():
+        raise InputError(
+            f"the kits in {given.fleet} are for another study than {given.study}: {again}, and "
+            "hand the new kits to the sites"
+        )
+    if roster.secure and given.insecure:
+        raise InputError(
+            f"the fleet in {given.fleet} has keys and certificates: leave out --insecure"
+        )
+    if not roster.secure and not given.insecure:
+        raise InputError(
+            f"the fleet in {given.fleet} was made without keys, for one machine: add --insecure, "
+            "or provision another one without it"
+        )
+    if not roster.active:
+        raise InputError(f"no site is enrolled in {given.fleet}: {again} --sites NAME,NAME")
+    return roster
+
+
+def _proxied(given: Serving) -> bool:
+    if given.insecure:
+        if given.proxy:
+            raise InputError("--insecure is for one machine, without a proxy: leave out --proxy")
+        return False
+    if given.proxy and find_nginx() is None:
+        raise InputError("nginx is not installed: install it, or use --no-proxy and your own")
+    return find_nginx() is not None if given.proxy is None else given.proxy
+
+
+def _start_link(children: Supervisor, given: Serving, place: Path, port: int, secret: Path) -> None:
+    fleet = given.fleet
+    certificate = ServerCertificate(fleet / "ca.crt", fleet / "server.crt", fleet / "server.key")
+    command = superlink_command(
+        port=port,
+        database=place / "superlink.db",
+        secret=secret,
+        certificate=None if given.insecure else certificate,
+    )
+    log, env = place / "logs" / "superlink.log", environment(place / "flower")
+    children.start(Child("superlink", command, log, env))
+
+
+def _ready(
+    children: Supervisor, address: str, certificates: Path | None, asked: threading.Event
+) -> bool:
+    """Wait for the SuperLink; False if somebody asked to stop meanwhile."""
+    try:
+        wait_ready(
+            address,
+            certificates=certificates,
+            alive=lambda: children.alive("superlink") and not asked.is_set(),
+        )
+    except ComputationError:
+        if asked.is_set():
+            return False
+        if children.alive("superlink"):
+            raise
+        raise ComputationError(
+            f"the SuperLink did not start on {address} ({children.last_line('superlink')}): is "
+            "the port in use? choose another by --port, or see its log"
+        ) from None
+    return True
+
+
+class _Enrolment:
+    """Keeps the SuperLink's list of keys as the roster has it."""
+
+    def __init__(self, given: Serving, address: str, say: Callable[[str], None]) -> None:
+        self._given, self._address, self._say = given, address, say
+        self._known: tuple[int, int] | None = None
+        self._next = 0.0
+
+    def look(self, roster: Roster | None = None) -> None:
+        """Tell the SuperLink what changed; what fails is tried again later."""
+        if self._given.insecure or time.monotonic() < self._next:
+            return
+        about = (self._given.fleet / "roster.json").stat()
+        stamp = (about.st_mtime_ns, about.st_ino)
+        if stamp == self._known:
+            return
+        self._next = time.monotonic() + ENROL
+        try:
+            now = roster or Roster.load(self._given.fleet)
+            keys = {site.name: site.public_key for site in now.active}
+            ca = self._given.fleet / "ca.crt"
+            added, removed = enrol(self._address, keys, certificates=ca)
+        except (InputError, ComputationError, OSError) as error:
+            self._say(f"could not enrol the roster's sites yet: {error}")
+            return
+        for name in added:
+            self._say(f"enrolled {name}")
+        for name in removed:
+            self._say(f"shut out {name}")
+        self._known = stamp
+
+
+def _proxy(given: Serving, place: Path, link_port: int) -> Child:
+    """nginx in the foreground, with its files in the server's own directory."""
+    for name in ("ca.crt", "server.crt", "server.key"):
+        link = place / name
+        link.unlink(missing_ok=True)
+        link.symlink_to((given.fleet / name).absolute())
+    private_directory(place / "proxy" / "logs")
+    conf = place / "nginx.conf"
+    text = nginx_conf(given.fleet, public_port=given.port, superlink_port=link_port, to_stdout=True)
+    write_private(conf, text.encode())
+    nginx = find_nginx()
+    assert nginx is not None
+    command = [nginx, "-p", str((place / "proxy").absolute()), "-c", str(conf.absolute())]
+    # Its workers would outlive a master that is killed with this program, and hold the port against
+    # the next one: told to end, it ends them too.
+    return Child(
+        "proxy", [*command, "-g", "daemon off;"], place / "logs" / "proxy.log",
+        orphaned=signal.SIGTERM,
+    )  # fmt: skip
+
+
+def _tell_where(given: Serving, proxied: bool, say: Callable[[str], None]) -> None:
+    if told := "" if given.insecure else warning(given.fleet / "server.crt"):
+        say(f"warning: {told}")
+    if given.insecure:
+        say(f"serving on 127.0.0.1:{given.port}, without TLS: this machine only")
+    elif proxied:
+        say(f"serving on port {given.port}, through nginx; sites reach only the fleet's paths")
+    else:
+        say(
+            f"serving on 127.0.0.1:{given.port} with TLS: this machine only, until a reverse "
+            f"proxy stands before it (see {given.fleet / 'nginx.conf'})"
+        )
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    with (place / ".lock").open("w") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(
+                    f"{place.parent} is being served already: stop that server first, or choose "
+                    "another --out"
+                ) from None
+        yield

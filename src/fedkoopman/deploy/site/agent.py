@@ -1,0 +1,275 @@
+"""The site agent: it alone touches a site's data, and answers a closed list of requests.
+
+    python -m fedkoopman.deploy.site.agent --state DIR
+
+It owns the data folder, the store and the ledger, and keeps compiled code warm. Whoever reaches its
+socket can ask for what stands in `deploy.wire` and nothing else: how much waits, an update of a
+model, scores. Every message is checked, limited in rate and size, and logged; every answer is in
+the ledger before it leaves.
+"""
+
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fedkoopman.deploy.servable import check_servable
+from fedkoopman.deploy.site.ledger import Ledger
+from fedkoopman.deploy.site.rate import Rate
+from fedkoopman.deploy.site.store import Store, StoreError, now
+from fedkoopman.deploy.wire import (
+    Acknowledge,
+    Acknowledged,
+    Envelope,
+    Evaluate,
+    Poll,
+    Polled,
+    Refused,
+    Reply,
+    Request,
+    Train,
+    decode_requests,
+    encode_replies,
+)
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.studies.config import Study
+from fedkoopman.studies.site_file import SiteFile
+from fedkoopman.version import __version__
+
+__all__ = ["Agent", "preview"]
+
+LOG = logging.getLogger("fedkoopman.agent")
+RATE, BURST = 20.0, 40
+"""Messages per second, and how many at once after a rest."""
+
+
+class Agent:
+    """A site's side of a study; threads may share it, one message is answered at a time."""
+
+    def __init__(
+        self,
+        site: SiteFile,
+        study: Study,
+        identity: int,
+        clients: int,
+        state: Path,
+        *,
+        settle: float = 2.0,
+        agreed: Callable[[], str] = lambda: "",
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> None:
+        """Open the site's store; with drawn arrivals, all that was recorded is read first.
+
+        Arguments:
+            site, study: what the site has, and what it takes part in.
+            identity: its place among all sites, from 0.
+            clients: how many there are.
+            state: the site's directory.
+            settle: seconds for which a file must not have changed before it is read.
+            agreed: tells why the site does not consent to the study, or nothing; it is asked before
+                every answer.
+            progress: called with the segments that are read, and how many there are.
+        """
+        check_servable(study, period=1.0)
+        self.site, self.study, self._agreed = site.name, study, agreed
+        self.envelope = Envelope(f"{study.digest()}:{study.seed}")
+        self._turn = threading.Lock()
+        self._rate = Rate(RATE, BURST)
+        self.times = {"started": now(), "last_intake": "", "last_request": ""}
+        self.store = Store(state)  # before JAX is loaded, as it may be refused
+        try:
+            if self.store.begin_study(self.envelope.study):
+                LOG.warning("a new study: data and slots of the one before are forgotten")
+            self.ledger = Ledger(self.store)
+            self._prepare(site, identity, clients, settle, progress)
+        except BaseException:
+            self.store.close()
+            raise
+
+    def _prepare(
+        self,
+        site: SiteFile,
+        identity: int,
+        clients: int,
+        settle: float,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        """Load what computes, and read what was recorded."""
+        from fedkoopman.deploy.site.buffer import Buffer
+        from fedkoopman.deploy.site.held_out_scores import HeldOutScores
+        from fedkoopman.deploy.site.intake import Drawn, Intake
+        from fedkoopman.deploy.site.live import Live
+        from fedkoopman.deploy.site.site_updates import SiteUpdates
+        from fedkoopman.deploy.site.work import Work
+        from fedkoopman.federation.arrivals import succeeded
+
+        study, live = self.study, self.study.sites.arrivals == "live"
+        self.intake: Intake
+        if live:
+            self.intake = Live(site, study, self.store, settle)
+        else:
+            self.intake = drawn = Drawn(site, study, self.store, settle)
+            drawn.prepare(progress)
+        self.work = Work(study, identity, clients, self.intake.system)
+        chance = self.work.probability
+        self.buffer = Buffer(
+            self.store,
+            None if live else lambda slot: succeeded(study.seed, slot, identity, chance),
+            repeat=study.sites.repeat and not live,
+        )
+        self._updates = SiteUpdates(site.name, self.work, self.buffer, self.envelope)
+        self._scores = HeldOutScores(site.name, self.work, self.intake)
+
+    def __enter__(self) -> "Agent":
+        """The agent itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the store."""
+        with self._turn:
+            self.store.close()
+
+    def scan(self) -> bool:
+        """Look for new files, and tell whether there was anything new."""
+        changed = self.intake.scan()
+        if changed:
+            self.times["last_intake"] = now()
+        return changed
+
+    def warm(self) -> None:
+        """Have everything compiled before it is asked for."""
+        self.work.warm(self.buffer.account().buffered, self._scores.test_set())
+
+    def answer(self, body: bytes, peer: str) -> bytes:
+        """Answer one message; the answer is in the ledger before it is returned.
+
+        Arguments:
+            body: a batch of requests, from whomever.
+            peer: who gets the answer, for the ledger.
+        """
+        if not self._rate.allows():
+            self.ledger.count_refusal()
+            reason = f"more than {RATE:g} messages a second: wait a little, and ask again"
+            return encode_replies(self.envelope, [Refused(self.site, reason)])
+        return self.exchange(body, peer)
+
+    def exchange(self, body: bytes, peer: str) -> bytes:
+        """As `answer`, for who need not be limited."""
+        with self._turn:
+            self.times["last_request"] = now()
+            replies = self._replies(body)
+            try:
+                answer = encode_replies(self.envelope, replies)
+                self.ledger.write(peer, replies, answer)
+            except (InputError, StoreError) as error:
+                LOG.error("nothing is sent: %s", error)
+                replies = [self._refused(error)]
+                answer = encode_replies(self.envelope, replies)
+                self.ledger.write(peer, replies, answer)
+            return answer
+
+    def status(self) -> dict[str, Any]:
+        """What a person wants to know of the agent."""
+        account, counts = self.buffer.account(), self.intake.catalogue.counts()
+        return {
+            "site": self.site,
+            "study": self.envelope.study,
+            "version": __version__,
+            **self.times,
+            "buffered": account.buffered,
+            "segments": account.segments,
+            "delivered": account.delivered,
+            "trained": account.trained,
+            "unacknowledged": account.unacknowledged,
+            "acknowledged": int(self.store.note("acknowledged") or 0),
+            "recorded": counts.train,
+            "held_out": counts.held_out,
+            "dropped": self.intake.catalogue.dropped()[-100:],
+            "not_settled": self.intake.settling.restless,
+            "set_aside": self.intake.aside(),
+        }
+
+    def _replies(self, body: bytes) -> list[Reply]:
+        try:
+            envelope, requests = decode_requests(body)
+            self._check(envelope)
+        except InputError as error:
+            LOG.warning("refused a message of %d bytes: %s", len(body), error)
+            return [self._refused(error)]
+        return [self._reply(request) for request in requests]
+
+    def _check(self, envelope: Envelope) -> None:
+        if envelope.version != __version__:
+            raise InputError(
+                f"the server has fedkoopman {envelope.version} and {self.site} has {__version__}: "
+                "install the same version on both sides"
+            )
+        if envelope.study != self.envelope.study:
+            raise InputError(
+                f"the server runs study {envelope.study[:12]}… but {self.site} agreed to "
+                f"{self.envelope.study[:12]}…: give the site the kit of this study"
+            )
+        if reason := self._agreed():
+            raise InputError(reason)
+
+    def _reply(self, request: Request) -> Reply:
+        """Do what is asked, or tell why not; nothing that is asked ends the agent."""
+        began = time.monotonic()
+        kind = type(request).__name__.lower()
+        try:
+            reply = self._done(request)
+        except (InputError, ComputationError) as error:
+            LOG.warning("%s of slot %d is refused: %s", kind, request.slot, error)
+            return self._refused(error)
+        except Exception as error:
+            LOG.exception("%s of slot %d failed", kind, request.slot)
+            return self._refused(f"it failed there ({type(error).__name__}): see the agent's log")
+        LOG.info("%s of slot %d in %.3f s", kind, request.slot, time.monotonic() - began)
+        return reply
+
+    def _done(self, request: Request) -> Reply:
+        last = self.study.slots
+        if request.slot > last or (isinstance(request, Poll | Train) and not request.slot):
+            raise InputError(f"there is no slot {request.slot}: the study has 1 to {last}")
+        match request:
+            case Poll():
+                counted = self.buffer.poll(request.slot)
+                return Polled(self.site, request.slot, counted.samples, counted.segments)
+            case Train():
+                return self._updates.of(request)
+            case Evaluate():
+                return self._scores.of(request)
+            case Acknowledge():
+                told = self.buffer.acknowledge(request.slot, request.included)
+                if told:
+                    LOG.info("%s", told)
+                return Acknowledged(self.site, request.slot)
+
+    def _refused(self, reason: object) -> Refused:
+        # Where its files lie is nobody else's business.
+        text = str(reason).replace(str(self.store.path), "the site's store")
+        text = " ".join(text.split())[:1000]
+        return Refused(self.site, "".join(c if c.isprintable() else "?" for c in text))
+
+
+def preview(site: SiteFile, study: Study, identity: int, clients: int) -> list[str]:
+    """What a site would send, computed on its data without a server; see `deploy.site.preview`."""
+    from fedkoopman.deploy.site.preview import preview_lines
+
+    return preview_lines(site, study, identity, clients)
+
+
+if __name__ == "__main__":
+    from fedkoopman.deploy.site.agent_process import main
+
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # whatever still compiles or estimates in the background is not waited for

@@ -1,0 +1,241 @@
+"""Data that wait at a site to be trained on, each of them exactly once.
+
+A delivery is a segment that arrived. `poll` counts what waits and remembers for which slot it
+counted what; training in that slot uses exactly this, whatever arrives meanwhile. An update is kept
+until the server says what became of it: `acknowledge` then spends its data for good, if the saved
+model holds them, or lets them wait again.
+
+At most one update is unacknowledged, and no slot is trained that the server said is over; so that a
+message that comes twice, late or out of order can neither lose data nor have them trained twice.
+"""
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.deploy.site.accounts import Account, Counted, account_of, counted, trained_by_slot
+from fedkoopman.deploy.site.store import Store, noted, put_note
+from fedkoopman.errors import InputError
+
+__all__ = ["Buffer", "Kept"]
+
+Luck = Callable[[int], bool]
+"""Whether a segment arrives in a slot."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """An update that waits for its acknowledgement.
+
+    Attributes:
+        base: digest of the model from which it was trained.
+        trainings: how many models were trained in this slot.
+        reply: as it was sent.
+    """
+
+    base: str
+    trainings: int
+    reply: bytes
+
+
+class Buffer:
+    """What waits in a store."""
+
+    def __init__(self, store: Store, luck: Luck | None = None, repeat: bool = False) -> None:
+        """Arguments:
+
+        luck: decides in which slots a recorded segment arrives; None where files bring them.
+        repeat: whether the first recorded segment follows the last.
+        """
+        self._store, self._luck, self._repeat = store, luck, repeat
+
+    def poll(self, slot: int) -> Counted:
+        """How much waits for a slot; asked again, the same."""
+        with self._store.writing() as c:
+            _check_current(c, slot)
+            if not _polled(c, slot):
+                self._draw(c, slot)
+                c.execute("INSERT INTO polls VALUES (?)", (slot,))
+                c.execute(
+                    "INSERT INTO reservations SELECT ?, number FROM deliveries "
+                    "WHERE consumed IS NULL AND (arrived IS NULL OR arrived <= ?)",
+                    (slot, slot),
+                )
+            return counted(c, slot)
+
+    def kept(self, slot: int) -> Kept | None:
+        """The update of a slot, if there is one that is not acknowledged."""
+        with self._store.looking() as c:
+            row = c.execute(
+                "SELECT base, trainings, reply FROM pending WHERE slot = ?", (slot,)
+            ).fetchone()
+        return None if row is None else Kept(*row)
+
+    def states(self, slot: int) -> list[NDArray[np.float64]]:
+        """States (T, d) of what was counted for a slot, in the order of arrival."""
+        with self._store.looking() as c:
+            _check_current(c, slot)
+            if not _polled(c, slot):
+                raise InputError(f"slot {slot} was not polled: poll before training")
+            rows = c.execute(
+                "SELECT samples, states FROM reservations JOIN deliveries ON delivery = "
+                "deliveries.number JOIN segments ON segment = segments.number "
+                "JOIN contents USING (segment) WHERE slot = ? ORDER BY delivery",
+                (slot,),
+            ).fetchall()
+            if len(rows) != counted(c, slot).segments:
+                raise InputError(f"states of slot {slot} are missing in the store: restore it")
+        if not rows:
+            raise InputError(f"nothing waits for slot {slot}: train sites that have data")
+        return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+
+    def keep(self, slot: int, base: str, reply: bytes) -> None:
+        """Keep an update until it is acknowledged, instead of another one of the same slot."""
+        with self._store.writing() as c:
+            _check_current(c, slot)
+            c.execute(
+                "INSERT INTO pending VALUES (?, ?, 1, ?) ON CONFLICT (slot) DO UPDATE SET "
+                "base = excluded.base, trainings = trainings + 1, reply = excluded.reply",
+                (slot, base, reply),
+            )
+
+    def acknowledge(self, slot: int, included: int) -> str:
+        """Do what follows from what the server saved, and tell it in words; twice is as once.
+
+        Arguments:
+            slot: the last that is saved.
+            included: the last whose saved model holds data of this site.
+        """
+        if included > slot:
+            raise InputError(
+                f"slot {included} is acknowledged as included but only {slot} as saved: refused"
+            )
+        told = ""
+        with self._store.writing() as c:
+            for (k,) in c.execute("SELECT slot FROM pending").fetchall():
+                if included >= k:
+                    spent = counted(c, k)
+                    self._consume(c, k)
+                    told = f"{spent.samples} samples of slot {k} are trained on for good"
+                elif slot >= k:
+                    told = f"slot {k} was saved without this site: its data wait again"
+                    c.execute("DELETE FROM pending WHERE slot = ?", (k,))
+            if included > _last_spent(c):
+                told = self._catch_up(c, included) or told
+            c.execute(
+                "DELETE FROM polls WHERE slot <= ? AND slot NOT IN (SELECT slot FROM pending)",
+                (slot,),
+            )
+            if slot > _acknowledged(c):
+                put_note(c, "acknowledged", str(slot))
+        return told
+
+    def rewind(self) -> None:
+        """Forget which slots are over, where the server was set back to an earlier state; an
+        unacknowledged update is given up, and its data wait again."""
+        with self._store.writing() as c:
+            c.execute("DELETE FROM pending")
+            c.execute("DELETE FROM polls")
+            put_note(c, "acknowledged", "0")
+
+    def account(self) -> Account:
+        """All that arrived, and where it is."""
+        with self._store.looking() as c:
+            return account_of(c)
+
+    def trained(self) -> dict[int, int]:
+        """Samples by the slot whose saved model holds them."""
+        with self._store.looking() as c:
+            return trained_by_slot(c)
+
+    def _draw(self, c: sqlite3.Connection, slot: int) -> None:
+        """Let arrive what arrives up to a slot; as `federation.deliveries.schedule` has it."""
+        if self._luck is None:
+            return
+        drawn, lucky = int(noted(c, "drawn") or 0), int(noted(c, "lucky") or 0)
+        ((count,),) = c.execute("SELECT count(*) FROM segments WHERE kind = 'train'")
+        for m in range(drawn + 1, slot + 1):
+            if not self._luck(m):
+                continue
+            if lucky < count or (self._repeat and count):
+                c.execute(
+                    "INSERT INTO deliveries (segment, arrived) SELECT number, ? FROM segments "
+                    "WHERE kind = 'train' ORDER BY number LIMIT 1 OFFSET ?",
+                    (m, lucky % count),
+                )
+            lucky += 1
+        put_note(c, "drawn", str(max(drawn, slot)))
+        put_note(c, "lucky", str(lucky))
+
+    def _catch_up(self, c: sqlite3.Connection, slot: int) -> str:
+        """Spend what an update of this site has spent that the store knows nothing of, as it is a
+        backup from before; what was done is told.
+
+        A poll counts all that waits. So what was trained on in a slot is what was counted for it
+        or, if that came later than the backup, all that had arrived by then. Where files bring
+        segments, nobody knows when they had arrived: those are left, and may be trained on again.
+        """
+        if not _polled(c, slot):
+            if self._luck is None:
+                return ""
+            self._draw(c, slot)
+            c.execute("INSERT INTO polls VALUES (?)", (slot,))
+            c.execute(
+                "INSERT INTO reservations SELECT ?, number FROM deliveries "
+                "WHERE consumed IS NULL AND arrived <= ?",
+                (slot, slot),
+            )
+        spent = counted(c, slot)
+        self._consume(c, slot)
+        return (
+            f"this store is older than the federation, which has trained on this site's data in "
+            f"slot {slot}: {spent.samples} samples that waited are spent"
+        )
+
+    def _consume(self, c: sqlite3.Connection, slot: int) -> None:
+        """Spend what was counted for a slot; its states go, unless they will come again."""
+        spent = "(SELECT delivery FROM reservations WHERE slot = ?)"
+        c.execute(f"UPDATE deliveries SET consumed = ? WHERE number IN {spent}", (slot, slot))
+        if not (self._luck and self._repeat):
+            c.execute(
+                "DELETE FROM contents WHERE segment IN "
+                f"(SELECT segment FROM deliveries WHERE number IN {spent}) AND segment NOT IN "
+                "(SELECT segment FROM deliveries WHERE consumed IS NULL)",
+                (slot,),
+            )
+        # Counted for another slot too, as an earlier poll may have: they are there no more.
+        c.execute(f"DELETE FROM reservations WHERE slot <> ? AND delivery IN {spent}", (slot, slot))
+        c.execute("DELETE FROM pending WHERE slot = ?", (slot,))
+        c.execute("DELETE FROM polls WHERE slot = ?", (slot,))
+
+
+def _check_current(c: sqlite3.Connection, slot: int) -> None:
+    """Refuse a slot that is over, or that comes while another one's update is in the balance."""
+    over = _acknowledged(c)
+    if slot <= over:
+        raise InputError(
+            f"slot {slot} is over, as the server has saved slot {over}: refused; if the server was "
+            "set back to an earlier state, join once with --rewind"
+        )
+    other = c.execute("SELECT slot FROM pending WHERE slot <> ?", (slot,)).fetchone()
+    if other is not None:
+        raise InputError(
+            f"slot {slot} comes while the update of slot {other[0]} is not acknowledged: "
+            "acknowledge first"
+        )
+
+
+def _acknowledged(c: sqlite3.Connection) -> int:
+    return int(noted(c, "acknowledged") or 0)
+
+
+def _last_spent(c: sqlite3.Connection) -> int:
+    """The last slot that has spent anything, as far as is known here."""
+    return int(c.execute("SELECT max(consumed) FROM deliveries").fetchone()[0] or 0)
+
+
+def _polled(c: sqlite3.Connection, slot: int) -> bool:
+    return c.execute("SELECT 1 FROM polls WHERE slot = ?", (slot,)).fetchone() is not None

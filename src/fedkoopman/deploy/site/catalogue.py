@@ -1,0 +1,220 @@
+"""A site's files and the segments made of them, as they stand in the store.
+
+A file is taken whole or not at all: its segments are stored one by one while it is read, and count
+only when the last of them is there. What a crash leaves of a file is removed when it is read again.
+"""
+
+import sqlite3
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
+from fedkoopman.deploy.site.store import Store, now
+from fedkoopman.errors import InputError
+
+__all__ = ["Catalogue", "Counts", "Entry", "Kind", "Made", "Stamp"]
+
+Kind = Literal["train", "held-out", "dropped"]
+
+
+class Stamp(NamedTuple):
+    """By which a file is seen to change; never compared with a clock."""
+
+    size: int
+    modified: int
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file.
+
+    Attributes:
+        stamp, digest: as it was when it was read; the digest of one that was not is empty.
+        state: "reading", "taken" or "aside".
+        reason: why it is aside; of one that was taken, what happened to it since.
+    """
+
+    stamp: Stamp
+    digest: str
+    state: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A segment, and what was made of it.
+
+    Attributes:
+        name: its own within the site.
+        kind: what it is good for.
+        reason: why it was dropped.
+        states: (T, d).
+        observations: (T, m); needed of held-out ones only.
+    """
+
+    name: str
+    kind: Kind
+    reason: str
+    states: NDArray[np.float64]
+    observations: NDArray[np.float64] | None = None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many segments of each kind were taken, and the samples of those to train on."""
+
+    train: int = 0
+    held_out: int = 0
+    dropped: int = 0
+    samples: int = 0
+
+
+class Catalogue:
+    """The files and segments of a store; one thread writes."""
+
+    def __init__(self, store: Store) -> None:
+        """Arguments: store: where they are kept."""
+        self._store = store
+
+    def files(self) -> dict[str, Entry]:
+        """All files that were ever looked at, by path."""
+        with self._store.looking() as c:
+            rows = c.execute("SELECT path, size, modified, digest, state, reason FROM files")
+            return {path: Entry(Stamp(a, b), digest, *rest) for path, a, b, digest, *rest in rows}
+
+    def begin(self, path: str, stamp: Stamp, digest: str) -> None:
+        """Begin to read a file; what is there of it goes, unless it was taken."""
+        with self._store.writing() as c:
+            _remove(c, path)
+            _put(c, path, stamp, digest, "reading", "")
+
+    def add(self, path: str, made: Made) -> None:
+        """Store the next segment of the file that is being read."""
+        samples = len(made.states)
+        with self._store.writing() as c:
+            ((number,),) = c.execute("SELECT ifnull(max(number), -1) + 1 FROM segments")
+            try:
+                c.execute(
+                    "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?)",
+                    (number, made.name, path, samples, made.kind, made.reason),
+                )
+            except sqlite3.IntegrityError as error:
+                raise InputError(
+                    f"{path} has a segment {made.name!r}, as another file has: give one of them "
+                    "another name"
+                ) from error
+            if made.kind != "dropped":
+                c.execute(
+                    "INSERT INTO contents VALUES (?, ?, ?)",
+                    (number, _bytes(made.states), _bytes(made.observations)),
+                )
+
+    def finish(self, path: str, deliver: bool) -> int:
+        """Take the file that was read, and tell how many samples arrived with it.
+
+        Arguments:
+            deliver: whether its segments arrive now.
+        """
+        with self._store.writing() as c:
+            c.execute("UPDATE files SET state = 'taken' WHERE path = ?", (path,))
+            if not deliver:
+                return 0
+            chosen = "FROM segments WHERE file = ? AND kind = 'train'"
+            c.execute(
+                f"INSERT INTO deliveries (segment) SELECT number {chosen} ORDER BY number", (path,)
+            )
+            ((samples,),) = c.execute(f"SELECT total(samples) {chosen}", (path,))
+            return int(samples)
+
+    def set_aside(self, path: str, stamp: Stamp, reason: str) -> None:
+        """Leave a file out, until it changes."""
+        with self._store.writing() as c:
+            _remove(c, path)
+            _put(c, path, stamp, "", "aside", reason)
+
+    def remark(self, path: str, reason: str) -> None:
+        """Remember what happened to a file after it was taken."""
+        with self._store.writing() as c:
+            c.execute("UPDATE files SET reason = ? WHERE path = ?", (reason, path))
+
+    def clear(self) -> None:
+        """Remove all files and segments, none of which has arrived yet."""
+        with self._store.writing() as c:
+            for table in ("contents", "segments", "files"):
+                c.execute(f"DELETE FROM {table}")
+
+    def drop_unfinished(self) -> None:
+        """Remove the segments of files that were not read to their ends."""
+        with self._store.writing() as c:
+            unfinished = c.execute("SELECT path FROM files WHERE state = 'reading'").fetchall()
+            for (path,) in unfinished:
+                _remove(c, path)
+
+    def taken_as(self, digest: str) -> str | None:
+        """The file of this content that was taken."""
+        with self._store.looking() as c:
+            row = c.execute(
+                "SELECT path FROM files WHERE digest = ? AND state = 'taken'", (digest,)
+            ).fetchone()
+        return None if row is None else str(row[0])
+
+    def count(self) -> int:
+        """How many segments there are, of all kinds."""
+        with self._store.looking() as c:
+            ((number,),) = c.execute("SELECT count(*) FROM segments")
+            return int(number)
+
+    def counts(self) -> Counts:
+        """How many segments there are, by kind, of files that were taken."""
+        with self._store.looking() as c:
+            rows = c.execute(
+                "SELECT kind, count(*), sum(samples) FROM segments JOIN files ON file = path "
+                "WHERE state = 'taken' GROUP BY kind"
+            )
+            found = {kind: (number, samples) for kind, number, samples in rows}
+        numbers = {kind: found.get(kind, (0, 0))[0] for kind in ("train", "held-out", "dropped")}
+        samples = found.get("train", (0, 0))[1]
+        return Counts(numbers["train"], numbers["held-out"], numbers["dropped"], samples)
+
+    def dropped(self) -> list[str]:
+        """The segments that are of no use, with the reasons."""
+        with self._store.looking() as c:
+            rows = c.execute(
+                "SELECT name, reason FROM segments WHERE kind = 'dropped' ORDER BY number"
+            )
+            return [f"{name}: {reason}" for name, reason in rows]
+
+    def held_out(self) -> HeldOutSegments:
+        """The held-out segments of files that were taken."""
+        return HeldOutSegments(self._store)
+
+
+def _put(
+    c: sqlite3.Connection, path: str, stamp: Stamp, digest: str, state: str, reason: str
+) -> None:
+    c.execute(
+        "INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (path) DO UPDATE SET "
+        "size = excluded.size, modified = excluded.modified, digest = excluded.digest, "
+        "state = excluded.state, reason = excluded.reason, time = excluded.time",
+        (path, *stamp, digest, state, reason, now()),
+    )
+
+
+def _remove(c: sqlite3.Connection, path: str) -> None:
+    """Remove a file that was not taken, with what there is of it."""
+    row = c.execute("SELECT state FROM files WHERE path = ?", (path,)).fetchone()
+    if row is None:
+        return
+    if row[0] == "taken":
+        raise AssertionError(f"{path} was taken: its segments stay")
+    mine = "(SELECT number FROM segments WHERE file = ?)"
+    c.execute(f"DELETE FROM contents WHERE segment IN {mine}", (path,))
+    c.execute("DELETE FROM segments WHERE file = ?", (path,))
+    c.execute("DELETE FROM files WHERE path = ?", (path,))
+
+
+def _bytes(array: NDArray[np.float64] | None) -> bytes | None:
+    return None if array is None else np.ascontiguousarray(array, np.float64).tobytes()

@@ -1,0 +1,221 @@
+"""`fedkoopman join`: a site's processes, started together and kept running.
+
+The agent holds the data and does the work. The SuperNode, Flower's, talks to the server. The
+courier hands requests from the one to the other, and is all of ours that a message from outside
+meets first. None of them runs code that came over the network: what a site runs is its own
+installation, its own files and its kit, which somebody here has agreed to.
+"""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+from fedkoopman.deploy.heeding import heeded
+from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.deploy.provisioning.kit import Kit, open_kit
+from fedkoopman.deploy.site.store import socket_path, state_directory
+from fedkoopman.deploy.supervisor import Child, Supervisor
+from fedkoopman.deploy.transport.flower import (
+    environment,
+    free_port,
+    make_secret,
+    supernode_command,
+)
+from fedkoopman.errors import InputError, short
+from fedkoopman.studies.site_file import SiteFile
+from fedkoopman.version import __version__
+
+__all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
+
+LOOK = 0.2
+"""Seconds between looks at the processes."""
+WRONG = 2
+"""The agent's exit code for wrong input, after which it is not started again."""
+
+
+@dataclass(frozen=True)
+class Joining:
+    """A site that is ready to join.
+
+    Attributes:
+        site: its file.
+        kit: what it takes part in.
+        state: where it keeps what it has and what it did.
+        server: HOST:PORT.
+    """
+
+    site: SiteFile
+    kit: Kit
+    state: Path
+    server: str
+
+
+def prepare(
+    path: Path,
+    server: str,
+    *,
+    kit: Path | None,
+    state: Path | None,
+    insecure: bool,
+    code: Callable[[Path], str],
+) -> Joining:
+    """Read the site file and open its kit, if that has not been done.
+
+    Arguments:
+        path: of the site file.
+        server: HOST:PORT.
+        kit: the kit's file; None: NAME.kit beside the site file, or the one opened before.
+        state: the site's directory; None: `.fedkoopman/NAME` beside the site file.
+        insecure: whether to go without TLS and keys, on this machine alone.
+        code: asks for the code that unlocks a kit's file.
+    """
+    host = check_server(server)
+    site = SiteFile.load(path)
+    place = (state or state_directory(path, site.name)).absolute()
+    found = _opened(site, place, kit, (lambda _: None) if insecure else code)
+    if found.site != site.name:
+        raise InputError(
+            f"the kit is for {found.site} and {path} is called {site.name}: take the kit that was "
+            "made for this site, or give the site file that name"
+        )
+    found.check_version()
+    if found.secure and insecure:
+        raise InputError(f"the kit of {site.name} has a key: leave out --insecure")
+    if not found.secure and not insecure:
+        raise InputError(
+            f"the kit of {site.name} has no key, and is for one machine only: add --insecure, or "
+            "ask the coordinator for a kit that was provisioned without it"
+        )
+    if insecure and not _is_loopback(host):
+        raise InputError(
+            f"--insecure is for this machine only and {host!r} is another: provision the fleet "
+            "without it"
+        )
+    return Joining(site, found, place, server)
+
+
+def check_server(server: str) -> str:
+    """The host of HOST:PORT."""
+    host, colon, port = server.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        raise InputError(f"--server is {short(server)}: give HOST:PORT, as learn.example.org:8443")
+    if any(c.isspace() or c in "/@?#" for c in host):
+        raise InputError(f"--server is {short(server)}: give HOST:PORT, without https://")
+    return host
+
+
+def asked_for(joining: Joining) -> list[str]:
+    """What a site is asked to agree to, in lines."""
+    kit, study = joining.kit, joining.kit.study
+    code = ", ".join(kit.code) or "none"
+    own = str(joining.site.sensor.get("function", "")).rpartition(":")[0]
+    return [
+        f"site     {joining.site.name}, place {kit.identity + 1} of {kit.clients}",
+        f"study    {study.name}, seed {study.seed}: {kit.fingerprint[:32]}",
+        f"server   {joining.server}" + ("" if kit.secure else ", without TLS"),
+        f"code     of the kit: {code}" + (f"; of this site: {own}" if own else ""),
+        f"data     {', '.join(joining.site.data.files)} in {joining.site.folder}",
+        f"work     up to {study.slots} slots, {study.training.epochs} epochs of training in each",
+        "leaves   trained network weights, numbers of samples, held-out errors and sums for the",
+        "         model's noise; never an observation or an estimated state",
+    ]
+
+
+def agreed(joining: Joining) -> bool:
+    """Whether somebody at the site has agreed to exactly this."""
+    try:
+        kept = json.loads((joining.state / "consent.json").read_text(encoding="utf-8"))
+        return bool(kept["fingerprint"] == joining.kit.fingerprint)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def consent(joining: Joining) -> None:
+    """Write down that somebody has agreed."""
+    private_directory(joining.state)
+    kept = {
+        "fingerprint": joining.kit.fingerprint,
+        "study": joining.kit.digest,
+        "seed": joining.kit.study.seed,
+        "version": __version__,
+        "server": joining.server,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    write_private(joining.state / "consent.json", (json.dumps(kept, indent=1) + "\n").encode())
+
+
+def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> None:
+    """Take part until told to stop.
+
+    Arguments:
+        rewind: whether to forget which slots are over, where the server was set back.
+    """
+    state, kit = joining.state, joining.kit
+    private_directory(state)
+    write_private(state / "site.path", f"{joining.site.path.absolute()}\n".encode())
+    write_private(state / "server", f"{joining.server}\n".encode())
+    if rewind:
+        write_private(state / "rewind", b"")
+    logs, env = state / "logs", environment(state / "flower")
+    secret, port, socket = make_secret(state / "secret"), free_port(), socket_path(state)
+    node = supernode_command(
+        server=joining.server,
+        port=port,
+        secret=secret,
+        certificates=kit.ca if kit.secure else None,
+        key=kit.node_key if kit.secure else None,
+        memory=state / "node.json",
+    )
+    ours = [sys.executable, "-m"]
+    agent = [*ours, "fedkoopman.deploy.site.agent", "--state", str(state)]
+    courier = [
+        *ours, "fedkoopman.deploy.transport.courier", "--runtime", f"127.0.0.1:{port}", "--secret",
+        str(secret), "--socket", str(socket),
+    ]  # fmt: skip
+    with heeded() as asked, Supervisor(say) as children:
+        children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
+        children.start(Child("supernode", node, logs / "supernode.log", env))
+        children.start(
+            Child("courier", courier, logs / "courier.log", env, partners=("supernode",))
+        )
+        say(f"joined {joining.server} as {kit.site}; logs: {logs}")
+        while not asked.wait(LOOK):
+            children.poll()
+            if children.final("agent"):
+                raise InputError(children.last_line("agent").removeprefix("error: "))
+        say("stopping")
+
+
+def _opened(
+    site: SiteFile, place: Path, kit: Path | None, code: Callable[[Path], str | None]
+) -> Kit:
+    into, beside = place / "kit", site.folder / f"{site.name}.kit"
+    given = kit or (beside if beside.is_file() else None)
+    if given is None:
+        if into.is_dir():
+            return Kit.load(into)
+        raise InputError(
+            f"there is no kit for {site.name}: put {beside.name}, which the coordinator made with "
+            f"fedkoopman provision, into {site.folder}, or name it by --kit"
+        )
+    stamp = place / "kit.stamp"
+    about = given.stat() if given.is_file() else None
+    mark = "" if about is None else f"{given.absolute()} {about.st_mtime_ns} {about.st_size}"
+    if mark and into.is_dir() and stamp.is_file() and stamp.read_text() == mark:
+        return Kit.load(into)
+    private_directory(place)
+    found = open_kit(given, into, code(given))
+    write_private(stamp, mark.encode())
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

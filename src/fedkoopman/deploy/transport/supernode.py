@@ -1,0 +1,225 @@
+"""Flower's own SuperNode, told to wait less, and to end rather than to get out of step.
+
+    python -m fedkoopman.deploy.transport.supernode --memory FILE OPTIONS-OF-FLOWER-SUPERNODE
+
+Four of its habits cost a federation seconds per slot, or a minute per restart:
+
+- It sleeps 3 s whenever there is no message, and 0.5 s whenever there is no reply. Here it sleeps
+  a tenth of the time for which nothing has come, 3 s at most (`patience`).
+- A message whose content is still on its way is asked for again after a second. Here after 0.05 s.
+- While the SuperLink is away it asks every 20 s in the end, each of its threads after the other.
+  Here every 5 s.
+- After a crash its SuperLink takes the dead process to be online for up to a minute, and turns the
+  new one away. Here the new one first signs off in the name of the old one. FILE remembers under
+  which number: a second machine with a copy of the kit has no such file, and is turned away.
+
+And one costs a site its place: a message that it could not receive whole, because the SuperLink
+went away, leaves a task behind. Somebody may answer it all the same; that answer is then sent in
+place of the next one, and every answer from there on comes one message too late. Here the process
+ends at such a message, and is started again with nothing left behind (`keep_in_step`).
+
+These replace names inside two modules of Flower's; a test says so when Flower changes those places.
+Flower's own `flower-supernode` works as well.
+"""
+
+import argparse
+import functools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from fedkoopman.deploy.transport.patience import Patience
+from fedkoopman.deploy.transport.quiet import settle
+from fedkoopman.durable import write_whole
+from fedkoopman.errors import InputError
+
+if TYPE_CHECKING:
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+
+__all__ = ["hasten", "keep_in_step", "main", "remember", "sign_off"]
+
+
+class _Time:
+    """Stands for the module `time` in Flower's loop, which calls `time.sleep` only."""
+
+    def __init__(self) -> None:
+        self._messages = Patience(shortest=0.05, longest=3.0)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, but no longer than patience says."""
+        if seconds < 1.0:  # it awaits the reply to a message: one has come
+            self._messages.refresh()
+            time.sleep(min(seconds, 0.02))
+        else:
+            time.sleep(min(seconds, self._messages.seconds()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def hasten(loop: ModuleType, retry: ModuleType) -> None:
+    """Shorten the waits of Flower's loop.
+
+    Arguments:
+        loop: the module `flwr.supernode.start_client_internal`.
+        retry: the module `flwr.supercore.retry.http_retry`.
+    """
+    vars(loop)["time"] = _Time()
+    soon = functools.partial(loop.pull_objects, initial_backoff=0.05, backoff_cap=1.0)
+    vars(loop)["pull_objects"] = soon
+    vars(retry)["MAX_RETRY_DELAY"] = 5
+
+
+def keep_in_step(loop: ModuleType, end: Callable[[], None]) -> None:
+    """Have Flower's loop end when it gives up a message that it has begun to receive.
+
+    Arguments:
+        loop: the module `flwr.supernode.start_client_internal`.
+        end: ends it.
+    """
+    pull = loop._pull_and_store_message
+
+    def pulled(**named: Any) -> int | None:
+        begun, receive = [], named["receive"]
+
+        def received() -> Any:
+            found = receive()
+            begun.extend([] if found is None else [True])
+            return found
+
+        run: int | None = pull(**{**named, "receive": received})
+        if run is None and begun:
+            end()
+        return run
+
+    vars(loop)["_pull_and_store_message"] = pulled
+
+
+def _end() -> None:
+    print("a message was given up half received: starting afresh", file=sys.stderr, flush=True)
+    os._exit(1)
+
+
+def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
+    """End what a dead process with this key left open; without success nothing is lost but time."""
+    import httpx
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    private: Any = load_ssh_private_key(key.read_bytes(), None)
+    shown = _shown(key)
+    signing = NodeAuthHttpInterceptor(private, private.public_key())
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    with FleetHttpClient.from_server_address(
+        server, False, certificates.read_bytes(), interceptors=[version, signing]
+    ) as client:
+        try:
+            node = _remembered(memory, shown)
+            if node is None or not _left(client, node):
+                request = ActivateNodeRequest(
+                    public_key=shown, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+                )
+                node = client.ActivateNode(request).node_id
+                _write(memory, shown, node)
+                _left(client, node)
+        except (httpx.HTTPError, InputError) as error:
+            print(f"nothing to sign off: {error}", file=sys.stderr)
+
+
+def remember(loop: ModuleType, key: Path, memory: Path) -> None:
+    """Have Flower's loop write its number down when it is let in: that may be long after `sign_off`
+    has found nobody to ask.
+
+    Arguments:
+        loop: the module `flwr.supernode.start_client_internal`.
+    """
+    connect = loop._init_connection
+    shown = _shown(key)
+
+    @contextmanager
+    def connected(*arguments: Any, **named: Any) -> Iterator[Any]:
+        with connect(*arguments, **named) as connection:
+            try:
+                _write(memory, shown, connection[0])
+            except InputError as error:
+                print(error, file=sys.stderr)
+            yield connection
+
+    vars(loop)["_init_connection"] = connected
+
+
+def _left(client: "FleetHttpClient", node: int) -> bool:
+    """Sign a node off; False if that number is not that of this key (any more)."""
+    import httpx
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+    try:
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code != httpx.codes.UNAUTHORIZED
+    return True
+
+
+def _shown(key: Path) -> bytes:
+    """The public half of a private key, as Flower shows it."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    private: Any = load_ssh_private_key(key.read_bytes(), None)
+    return bytes(public_key_to_bytes(private.public_key()))
+
+
+def _remembered(memory: Path, key: bytes) -> int | None:
+    """The number that the holder of this key has had."""
+    try:
+        content = json.loads(memory.read_bytes())
+        return int(content["node"]) if content["key"] == key.decode() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(memory: Path, key: bytes, node: int) -> None:
+    content = {"key": key.decode(), "node": str(node)}
+    write_whole(memory, json.dumps(content).encode())
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run Flower's SuperNode."""
+    settle()
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--memory", required=True, type=Path)
+    chosen, others = parser.parse_known_args(arguments)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--superlink", default="")
+    parser.add_argument("--root-certificates", type=Path)
+    parser.add_argument("--auth-supernode-private-key", type=Path)
+    own, _ = parser.parse_known_args(others)
+    if own.root_certificates and own.auth_supernode_private_key:
+        sign_off(
+            own.superlink, own.root_certificates, own.auth_supernode_private_key, chosen.memory
+        )
+
+    import flwr.supercore.retry.http_retry as retry
+    import flwr.supernode.start_client_internal as loop
+    from flwr.supernode.cli import flower_supernode
+
+    hasten(loop, retry)
+    keep_in_step(loop, _end)
+    if own.root_certificates and own.auth_supernode_private_key:
+        remember(loop, own.auth_supernode_private_key, chosen.memory)
+    sys.argv = ["flower-supernode", *others]
+    flower_supernode()
+
+
+if __name__ == "__main__":
+    main()

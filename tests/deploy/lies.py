@@ -1,0 +1,75 @@
+"""Lies that a site could tell, and what the server says of each."""
+
+import secrets
+from dataclasses import replace
+
+import numpy as np
+
+from fedkoopman.deploy.wire import Refused, encode_replies
+
+from .attacked import LYING
+from .liar import of_model, of_polled, of_trained
+
+
+def _nan(name: str, leaf: np.ndarray) -> np.ndarray:
+    return np.where(np.arange(leaf.size).reshape(leaf.shape) == 1, np.nan, leaf).astype(leaf.dtype)
+
+
+def _other_kind(name: str, leaf: np.ndarray) -> np.ndarray:
+    return leaf.astype(np.float64 if leaf.dtype == np.float32 else np.float32)
+
+
+UPDATES = {
+    "not-a-number": (of_model(_nan), "not finite"),
+    "infinite": (of_model(lambda name, leaf: leaf + np.inf), "not finite"),
+    "wrong-shape": (of_model(lambda name, leaf: leaf[:-1]), "of shape"),
+    "transposed": (of_model(lambda name, leaf: leaf.T if name != "operator" else leaf), "of shape"),
+    "wrong-dtype": (of_model(_other_kind), "sends encoder.0 as float"),
+    "integers": (of_model(lambda name, leaf: leaf.astype(np.int64)), "float32 or float64"),
+    "wrong-names": (
+        of_trained(lambda r: replace(r, model={f"{n}x": leaf for n, leaf in r.model.items()})),
+        "sends the tensors",
+    ),
+    "one-tensor-less": (
+        of_trained(lambda r: replace(r, model=dict(list(r.model.items())[1:]))),
+        "sends the tensors",
+    ),
+    "huge": (of_model(lambda name, leaf: leaf + 1000), "changes the model by"),
+    "samples": (of_trained(lambda r: replace(r, samples=r.samples * 1000)), "samples where"),
+    "no-samples": (of_trained(lambda r: replace(r, samples=0)), "claims 0 samples"),
+    "old-slot": (of_trained(lambda r: replace(r, slot=r.slot - 1)), "sends an update for slot"),
+    "next-slot": (of_trained(lambda r: replace(r, slot=r.slot + 1)), "sends an update for slot"),
+    "other-base": (of_trained(lambda r: replace(r, base="0" * 64)), "of another model"),
+    "other-site": (of_trained(lambda r: replace(r, site="lab-a")), "speaks for 'lab-a'"),
+    "path-as-site": (
+        of_trained(lambda r: replace(r, site="../../../x")),
+        "speaks for '../../../x'",
+    ),
+    "other-study": (
+        lambda envelope, replies: encode_replies(replace(envelope, study="x:0"), replies),
+        "answers for another study",
+    ),
+    "refuses-twice": (
+        lambda envelope, _: encode_replies(envelope, [Refused(LYING, "no")] * 2),
+        "answers ['Refused', 'Refused']",
+    ),
+    "says-nothing": (lambda envelope, _: encode_replies(envelope, []), "malformed"),
+    "garbage": (lambda *_: secrets.token_bytes(1000), "malformed"),
+}
+COUNTS = {
+    "too-many-samples": (of_polled(lambda r: replace(r, buffered=10**12)), "1,000,000,000,000"),
+    "too-many-segments": (of_polled(lambda r: replace(r, segments=299)), "claims 299 segments"),
+    "none-of-some": (of_polled(lambda r: replace(r, segments=0)), "in 0 segments"),
+    "count-of-another-slot": (of_polled(lambda r: replace(r, slot=1)), "counts for slot 1"),
+}
+GATING = {
+    "not-a-number",
+    "wrong-shape",
+    "wrong-dtype",
+    "wrong-names",
+    "huge",
+    "samples",
+    "old-slot",
+}
+GATING |= {"other-base", "other-site", "path-as-site", "refuses-twice", "garbage"}
+GATING |= {"too-many-samples", "too-many-segments"}
