@@ -50,7 +50,7 @@ nginx:
 	  echo "nginx is not installed and cannot be: tests that need it are skipped"
 
 test: lint nginx
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

@@ -1,6 +1,7 @@
 """All tests run in float64, with strict shapes; what one process compiled, the next need not."""
 
 import os
+import signal
 from pathlib import Path
 
 # One cache per worker: JAX does not guard the files against two who write at once.
@@ -12,3 +13,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 import jax  # noqa: E402 - reads these when it is loaded
 
 jax.config.update("jax_enable_x64", True)
+
+# A job in the background ignores Ctrl-C, and so would every process that a test starts to stop it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

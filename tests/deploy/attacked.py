@@ -190,7 +190,7 @@ class Field:
 
     def runtime(self, lab: str) -> int:
         """The port of a site's SuperNode, on loopback."""
-        words = command_line(self.federation.pid(lab, "deploy.supernode")).split()
+        words = command_line(self.federation.pid(lab, ".supernode --memory")).split()
         return int(words[words.index("--port") + 1])
 
     def agent_socket(self, lab: str) -> Path:

@@ -22,7 +22,7 @@ import pytest
 from fedkoopman.errors import InputError
 
 from .bookkeeping import check_books
-from .federation import ROLES, Federation, small_study, wait_until
+from .federation import ROLES, Federation, command_line, small_study, wait_until
 
 pytestmark = pytest.mark.deploy
 
@@ -70,7 +70,9 @@ class Watch:
 
     def look(self, slot: int) -> None:
         """Look at every process that belongs to the federation."""
-        found = {pid: role for pid, line in self.federation.leftovers().items()
+        ours = {pid: command_line(pid) for pid in self.federation.tree("serve")}  # nginx too
+        ours |= self.federation.leftovers()
+        found = {pid: role for pid, line in ours.items()
                  if (role := self._role(pid, line))}  # fmt: skip
         self.processes.append((slot, frozenset(found)))
         for pid, role in found.items():

@@ -30,9 +30,6 @@ MODEL = "runs/pendulum/model.safetensors"
 LABS = {"lab-a": (1.0, np.pi / 180), "lab-b": (1.0,), "lab-c": (1.0, 0.01)}
 """Factors with which recorded values could appear: as they are, and in the sensor's units."""
 
-# One worker for all of them: they share runs, and what was compiled.
-pytestmark = pytest.mark.xdist_group("own data")
-
 
 class Told(NamedTuple):
     """What a process left."""

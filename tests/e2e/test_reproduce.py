@@ -12,8 +12,6 @@ import pytest
 
 from fedkoopman.studies.paper.catalogue import CATALOGUE
 
-pytestmark = pytest.mark.xdist_group("reproduce")
-
 FAST = ("--fast", "--seeds", "2", "--out", "paper")
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")
 

@@ -137,19 +137,11 @@ def test_an_unwritable_directory_is_told_in_one_line(tiny, verb: list[str]) -> N
     refused(tiny.run(*verb, "tiny.toml", "--out", "locked/out"), "locked/out", "ermission")
 
 
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
-from fedkoopman.cli import main
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_ctrl_c_saves_and_says_how_to_go_on(tiny) -> None:
     """Stopped in the middle and gone on with as it says, the models are those of a whole run."""
     study = ["tiny.toml", "--set", "slots=120", "--seeds", "2"]
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "run", *study, "--out", "out"],
+        [sys.executable, "-m", "fedkoopman.cli", "run", *study, "--out", "out"],
         cwd=tiny.folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -22,9 +22,6 @@ TINY = {
     "clients.count": 3,
 }
 
-# One worker for all of them: they share an uninterrupted run, and what it compiled.
-pytestmark = pytest.mark.xdist_group("run survives")
-
 PROGRAM = """
 import json, sys
 import fedkoopman as fk

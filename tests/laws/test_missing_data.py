@@ -54,8 +54,6 @@ process = {{ diagonal = [1e-5, 1e-4] }}
 [initial]
 cov = 2.0
 """
-# One worker for all of them: what they share is compiled once.
-pytestmark = pytest.mark.xdist_group("missing data")
 
 
 @pytest.fixture(scope="module")

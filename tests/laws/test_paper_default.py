@@ -9,8 +9,6 @@ import pytest
 import fedkoopman as fk
 
 SEEDS, TAIL = 10, 50
-# One worker for all of them: what they share takes half a minute.
-pytestmark = [pytest.mark.xdist_group("paper default"), pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

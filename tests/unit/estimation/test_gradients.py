@@ -4,11 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from reference.compiling import quick
 from reference.problems import lorenz63
 
 from fedkoopman.estimation import Linearised, Noise, State, Unscented, model_of, track
-
-QUICKLY = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
 
 
 @pytest.mark.parametrize(
@@ -40,8 +39,7 @@ def test_gradient_of_likelihood_and_smoothed_states(transform, gaps):
         states = result.states.mean + jnp.sum(result.states.cov, axis=1)
         return jnp.sum(result.info.log_likelihood) + 0.1 * jnp.sum(states**2)
 
-    gradient_of = jax.jit(jax.grad(objective), compiler_options=QUICKLY)
-    objective = jax.jit(objective, compiler_options=QUICKLY)
+    gradient_of, objective = quick(jax.grad(objective)), quick(objective)
     theta = jnp.array([0.1, -0.2, 27.5, 0.3, -0.4, 0.5])
     gradient = gradient_of(theta)
     assert np.isfinite(gradient).all()
@@ -69,5 +67,4 @@ def test_gradient_is_finite_where_the_covariance_is_singular():
         )
         return jnp.sum(result.info.log_likelihood)
 
-    gradient_of = jax.jit(jax.grad(objective), compiler_options=QUICKLY)
-    assert np.isfinite(gradient_of(jnp.ones(3))).all()
+    assert np.isfinite(quick(jax.grad(objective))(jnp.ones(3))).all()

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import fields
+from reference.compiling import quick
 
 from fedkoopman import systems
 from fedkoopman.errors import InputError
@@ -30,9 +31,9 @@ EVERY = pytest.mark.parametrize("name", list(TWINS))
 
 
 # Compiled with the system as an argument, so that tests share what is compiled.
-fields_at = jax.jit(jax.vmap(lambda s, x: s.vector_field(x), (None, 0)))
-steps_at = jax.jit(jax.vmap(lambda s, x: s.step(x), (None, 0)))
-step = jax.jit(lambda s, x, dt=None: s.step(x, dt=dt))
+fields_at = quick(jax.vmap(lambda s, x: s.vector_field(x), (None, 0)))
+steps_at = quick(jax.vmap(lambda s, x: s.step(x), (None, 0)))
+step = quick(lambda s, x, dt=None: s.step(x, dt=dt))
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,7 @@ def test_step_meets_its_stated_tolerance_and_the_statement_is_not_idle(name, tru
 def test_jacobian_of_step_equals_finite_differences_in_both_modes(name, truth):
     system = by_name(name)
     x = jnp.asarray(truth(name)[0, 120])
-    forward, reverse = (jax.jit(mode(system.step))(x) for mode in (jax.jacfwd, jax.jacrev))
+    forward, reverse = (quick(mode(system.step))(x) for mode in (jax.jacfwd, jax.jacrev))
     np.testing.assert_allclose(forward, reverse, rtol=1e-9, atol=1e-12)
     e = 1e-6 * jnp.eye(system.dim)
     differences = (steps_at(system, x + e) - steps_at(system, x - e)).T / 2e-6
@@ -109,7 +110,7 @@ def test_a_batch_steps_as_its_members_do(name, truth):
     states = jnp.asarray(truth(name)[:4, 50])
     one_by_one = jnp.stack([step(system, x) for x in states])
     np.testing.assert_allclose(steps_at(system, states), one_by_one, rtol=1e-12, atol=1e-12)
-    last = jax.jit(jax.vmap(system.step, -1, -1))(states.T).T
+    last = quick(jax.vmap(system.step, -1, -1))(states.T).T
     np.testing.assert_allclose(last, one_by_one, rtol=1e-12, atol=1e-12)
 
 
@@ -146,11 +147,11 @@ def test_parameters_can_be_replaced_traced_and_differentiated(name, truth):
     system, x = by_name(name), jnp.asarray(truth(name)[0, 120])
     values = system.parameters
 
-    @jax.jit
+    @quick
     def stepped(values):
         return system.with_parameters(**values).step(x)
 
-    slopes = jax.jit(jax.jacfwd(stepped))(values)
+    slopes = quick(jax.jacfwd(stepped))(values)
     for parameter, value in values.items():
         other = system.with_parameters(**{parameter: 1.1 * value})
         assert other.parameters == {**values, parameter: 1.1 * value}

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import fields
+from reference.compiling import quick
 from scipy.interpolate import CubicSpline
 from scipy.optimize import brentq, fsolve
 
@@ -14,7 +15,7 @@ STARTS = np.zeros((3, 7))
 STARTS[:, 0] = [-70, -60, -50]
 
 
-step = jax.jit(jax.vmap(lambda s, x: s.step(x), (None, 0)))
+step = quick(jax.vmap(lambda s, x: s.step(x), (None, 0)))
 
 
 def run(starts, seconds):
@@ -103,7 +104,7 @@ SINGULAR = [
 def test_removable_singularities_have_their_limits_and_smooth_derivatives(v, rate, limit):
     # on the point, and on both sides of it within the series and beyond
     around = v + np.array([0.0, -1e-9, 1e-9, -1e-3, 1e-3, -3.0, 3.0])
-    with_slopes = jax.jit(
+    with_slopes = quick(
         jax.vmap(lambda w: (rate(w), jax.grad(rate)(w), jax.grad(jax.grad(rate))(w)))
     )
     value, slope, curvature = with_slopes(around)
@@ -119,12 +120,12 @@ def test_the_steps_jacobian_is_finite_at_the_singularities():
     states = np.full((len(SINGULAR), 7), 0.5)
     states[:, 0] = [v for v, _, _ in SINGULAR]
     for mode in (jax.jacfwd, jax.jacrev):
-        assert np.isfinite(jax.jit(jax.vmap(mode(YNI().step)))(states)).all()
+        assert np.isfinite(quick(jax.vmap(mode(YNI().step)))(states)).all()
 
 
 def test_every_rate_equals_the_twin_over_the_whole_range():
     voltage = np.linspace(-150, 100, 251) + 1e-3
-    ours = jax.jit(jax.vmap(lambda v: jnp.array([_m_rates(v), *_slow_rates(v)])))(voltage)
+    ours = quick(jax.vmap(lambda v: jnp.array([_m_rates(v), *_slow_rates(v)])))(voltage)
     twin = [np.transpose(fields.yni_rates(v)) for v in voltage]
     np.testing.assert_allclose(ours, twin, rtol=1e-11)
 
@@ -148,7 +149,7 @@ def test_step_is_as_accurate_as_stated_on_and_near_the_beat(settled):
     off = settled[::2] + np.random.default_rng(0).normal(size=(451, 7)) * ([1.0] + [0.05] * 6)
     # an explicit solver as the judge: slower to settle m, but another method than the truth's own
     field = YNI().vector_field
-    exact = jax.jit(jax.vmap(lambda x: solve(field, x, 1.0, stiff=False)))(off)
+    exact = quick(jax.vmap(lambda x: solve(field, x, 1.0, stiff=False)))(off)
     error = np.abs(step(YNI(), off) - exact).max(0)
     assert error[0] < 0.05 and error[1:].max() < 0.004
 
@@ -156,7 +157,7 @@ def test_step_is_as_accurate_as_stated_on_and_near_the_beat(settled):
 def test_step_converges_with_second_order(settled):
     upstroke = settled[[int(upstrokes(settled[:, 0])[0])]]
     field = YNI().vector_field
-    exact = jax.jit(lambda x: solve(field, x, 1.0, stiff=False))(upstroke[0])
+    exact = quick(lambda x: solve(field, x, 1.0, stiff=False))(upstroke[0])
     errors = [np.abs(step(YNI(substeps=n), upstroke)[0] - exact)[0] for n in (64, 128, 256)]
     np.testing.assert_allclose(np.log2(np.divide(errors[:-1], errors[1:])), 2, atol=0.1)
 
@@ -178,7 +179,7 @@ def iterate():
 
     def run(one, x):
         return np.asarray(
-            jax.jit(lambda y: jax.lax.scan(lambda z, _: (one(z), z), y, None, length=600)[1])(x)
+            quick(lambda y: jax.lax.scan(lambda z, _: (one(z), z), y, None, length=600)[1])(x)
         )
 
     return run
