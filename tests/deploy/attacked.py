@@ -107,6 +107,13 @@ class Field:
         self.nodes: dict[str, int] = {}
 
     def __enter__(self) -> "Field":
+        try:
+            return self._started()
+        except BaseException as error:
+            self.__exit__(type(error))
+            raise
+
+    def _started(self) -> "Field":
         federation = self.federation.__enter__()
         federation.serve()
         federation.port = self.eavesdropper.port
