@@ -147,11 +147,10 @@ def test_parameters_can_be_replaced_traced_and_differentiated(name, truth):
     system, x = by_name(name), jnp.asarray(truth(name)[0, 120])
     values = system.parameters
 
-    @quick
-    def stepped(values):
+    def of(values):
         return system.with_parameters(**values).step(x)
 
-    slopes = quick(jax.jacfwd(stepped))(values)
+    stepped, slopes = quick(of), quick(jax.jacfwd(of))(values)
     for parameter, value in values.items():
         other = system.with_parameters(**{parameter: 1.1 * value})
         assert other.parameters == {**values, parameter: 1.1 * value}
