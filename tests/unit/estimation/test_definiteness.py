@@ -21,6 +21,8 @@ from fedkoopman.estimation import (
 )
 from fedkoopman.estimation.fused import fused
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 TRANSFORMS = {
     "ukf": Unscented(),
     "ukf-resampled": Unscented(resample=True),

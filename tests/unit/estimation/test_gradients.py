@@ -9,6 +9,8 @@ from reference.problems import lorenz63
 
 from fedkoopman.estimation import Linearised, Noise, State, Unscented, model_of, track
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 
 @pytest.mark.parametrize(
     ("transform", "gaps"),

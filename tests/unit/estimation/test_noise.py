@@ -16,6 +16,8 @@ from fedkoopman.estimation.noise_structure import STRUCTURES, structure_of
 from fedkoopman.estimation.problem import problem_of
 from fedkoopman.estimation.transforms import Linearised, Unscented
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 A = np.array([[0.9, 0.3], [-0.3, 0.8]])
 C = np.array([[1.0, 0.0], [1.0, 1.0]])
 Q, R = np.diag([0.2, 0.4]), np.array([[0.5, 0.2], [0.2, 1.0]])

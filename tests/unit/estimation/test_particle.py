@@ -11,6 +11,8 @@ from reference.problems import Case
 import fedkoopman as fk
 from fedkoopman.estimation.particle import Cloud, _resample
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 STEPS, RUNS = 20, 24
 FEW, MANY = 100, 1600
 
