@@ -56,7 +56,7 @@ test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
 
 test-deploy: .venv/installed nginx
-	$(BIN)/python -m pytest -m deploy tests/deploy
+	$(BIN)/python -m pytest -m deploy tests/deploy tests/unit/deploy
 
 # Pages, figures and runs stay in reproduction/; begun anew, it goes on where it was.
 paper: .venv/installed

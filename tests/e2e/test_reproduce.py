@@ -12,6 +12,8 @@ import pytest
 
 from fedkoopman.studies.paper.catalogue import CATALOGUE
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 FAST = ("--fast", "--seeds", "2", "--out", "paper")
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")
 

@@ -32,6 +32,8 @@ from fedkoopman.koopman.network import initialise
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.experiment import parts_of
 
+pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
+
 Start = Callable[..., Process]
 EVERY = {"clients__probability": 1.0, "sites__repeat": False}
 

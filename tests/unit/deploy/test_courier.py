@@ -37,6 +37,8 @@ from fedkoopman.deploy.transport.tasks import Tasks
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
+pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:

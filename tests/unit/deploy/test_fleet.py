@@ -38,6 +38,8 @@ from fedkoopman.deploy.transport.courier import body_of, content_of
 from fedkoopman.deploy.transport.fleet import FlowerFleet, LinkLost, acquire_server_task
 from fedkoopman.deploy.transport.server_task import ServerTask
 
+pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
+
 
 class Intruder:
     """A node that holds an enrolled key and speaks Flower's own protocol, as it likes."""

@@ -21,6 +21,8 @@ from fedkoopman.deploy.transport.patience import Patience
 from fedkoopman.deploy.transport.server_task import acquire_server_task
 from fedkoopman.errors import ComputationError, InputError
 
+pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
+
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Lab]:

@@ -17,6 +17,8 @@ from unit.deploy.served_process import DONE
 from fedkoopman.deploy.server.faults import STEPS, VARIABLE
 from fedkoopman.deploy.site.site_socket import listening, serve
 
+pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
+
 HERE = Path(__file__).parent
 ALL = [f"{step}:{slot}" for step, slot in zip(STEPS, (1, 2, 2, 3, 4, 5, 6), strict=True)]
 

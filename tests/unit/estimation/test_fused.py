@@ -11,6 +11,8 @@ from reference import filters
 import fedkoopman as fk
 from fedkoopman.estimation.fused import fused, qualifies
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 # `fedkoopman.estimation.estimate` is also the name of the function.
 tracked = importlib.import_module("fedkoopman.estimation.estimate")._track
 

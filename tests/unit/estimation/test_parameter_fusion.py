@@ -10,6 +10,8 @@ import fedkoopman as fk
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation.parameter_fusion import combine_parameters
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 STEPS, Q, P0 = 25, 0.3, 2.0
 PRIOR = (np.array([0.2, -0.1]), np.diag([0.49, 1.0]))
 # sensor and noise of each site: one sees x_1, one x_2, one only their sum

@@ -9,6 +9,8 @@ from scipy import stats
 import fedkoopman as fk
 from fedkoopman.estimation import DivergenceWarning
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 STEPS = 30
 Q, R, P0, GUESS, STD = 0.3, 0.8, 2.0, 0.2, 0.7
 

@@ -14,6 +14,8 @@ from fedkoopman.studies.innovation_tests import channel_tests, initial_test, obs
 from fedkoopman.studies.noise_verdict import noise_verdict
 from fedkoopman.studies.segments import Segment
 
+pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
+
 A = np.array([[0.95, 0.3], [-0.3, 0.9]])
 TRUE_Q, TRUE_R = 0.05, 0.2
 MAP = fk.System.from_map(lambda x: jnp.asarray(A) @ x, 2)
