@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and that outlast a power cut."""
+"""Files that are whole or absent and outlast a power cut; directories with one user at a time."""
 
 import os
 import threading
@@ -8,7 +8,12 @@ from pathlib import Path
 
 from fedkoopman.errors import InputError
 
-__all__ = ["write_whole", "writing"]
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
+__all__ = ["held", "sync_directory", "write_whole", "writing"]
 
 REMEDY = "check that its directory exists, may be written and has room"
 
@@ -27,7 +32,7 @@ def write_whole(path: Path, content: bytes, remedy: str = REMEDY) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(partial, path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         finally:
             partial.unlink(missing_ok=True)
 
@@ -42,7 +47,7 @@ def writing(path: Path, remedy: str = REMEDY) -> Iterator[None]:
         raise InputError(f"cannot write {path}: {cause}; {remedy}") from error
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
     """Make a renaming last; where directories cannot be opened (Windows), nothing is needed."""
     if not hasattr(os, "O_DIRECTORY"):
         return
@@ -51,3 +56,24 @@ def _sync_directory(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+@contextmanager
+def held(lock: Path, refusal: str) -> Iterator[None]:
+    """Keep other processes out of what a lock file stands for.
+
+    The system lets go of it when this process ends, however it does.
+
+    Arguments:
+        lock: the file; made if it is missing.
+        refusal: what is said where another process holds it.
+    """
+    with writing(lock.parent):
+        file = lock.open("w")
+    with file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise InputError(refusal) from None
+        yield

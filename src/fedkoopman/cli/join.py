@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.ledger import State
 from fedkoopman.errors import InputError
 
 EXAMPLE = """
@@ -34,14 +35,7 @@ def join(
             show_default=False,
         ),
     ] = None,
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the site keeps its state; otherwise .fedkoopman/NAME beside the site file.",
-            show_default=False,
-        ),
-    ] = None,
+    state: State = None,
     yes: Annotated[
         bool, typer.Option("--yes", help="Agree to what the study asks for, without being asked.")
     ] = False,

@@ -24,18 +24,21 @@ WIDE = 140
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
+State = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Where the site keeps its state; otherwise .fedkoopman/NAME beside the site file.",
+        show_default=False,
+    ),
+]
+
+
 def ledger(
     site: Annotated[
         Path, typer.Argument(metavar="SITE.toml", help="The site file.", show_default=True)
     ] = Path("site.toml"),
-    state: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where the site keeps its state; otherwise .fedkoopman/NAME beside the site file.",
-            show_default=False,
-        ),
-    ] = None,
+    state: State = None,
     since: Annotated[
         str | None,
         typer.Option(

@@ -107,6 +107,6 @@ def serve(
         metrics=metrics,
     )
     if not run(given, lambda line: typer.echo(line)):
-        raise Interrupted(f"what was learnt is saved; go on with: fedkoopman serve {study} …")
+        raise Interrupted("what was learnt is saved; the same command goes on")
     typer.echo(f"model: {out / 'model.safetensors'}")
     typer.echo(f"report: {out / 'report.html'}")

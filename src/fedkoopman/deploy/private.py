@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from fedkoopman.durable import writing
+from fedkoopman.durable import sync_directory, writing
 
 __all__ = ["new_file", "private_directory", "write_private"]
 
@@ -45,14 +45,3 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
             sync_directory(path.parent)
         finally:
             partial.unlink(missing_ok=True)
-
-
-def sync_directory(path: Path) -> None:
-    """Make a renaming in a directory last."""
-    if not hasattr(os, "O_DIRECTORY"):  # Windows, where nothing is needed
-        return
-    number = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

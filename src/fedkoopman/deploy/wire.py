@@ -215,10 +215,9 @@ def decode_replies(body: bytes) -> tuple[Envelope, tuple[Reply, ...]]:
 
 def tensors_of(weights: "Weights") -> dict[str, NDArray[Any]]:
     """A network's weights by name, in the order of its tree."""
-    layers = {f"encoder.{i}": layer.matrix for i, layer in enumerate(weights.encoder)}
-    layers["operator"] = weights.operator
-    layers |= {f"decoder.{i}": layer.matrix for i, layer in enumerate(weights.decoder)}
-    return {name: np.ascontiguousarray(leaf) for name, leaf in layers.items()}
+    from fedkoopman.koopman.network import named
+
+    return {name: np.ascontiguousarray(leaf) for name, leaf in named(weights).items()}
 
 
 def weights_of(architecture: "Architecture", tensors: Tensors) -> "Weights":

@@ -18,7 +18,16 @@ from jaxtyping import Array, Float
 from fedkoopman.errors import unknown_name
 from fedkoopman.systems.checks import check_count
 
-__all__ = ["ACTIVATIONS", "Architecture", "Layer", "Weights", "decode", "encode", "initialise"]
+__all__ = [
+    "ACTIVATIONS",
+    "Architecture",
+    "Layer",
+    "Weights",
+    "decode",
+    "encode",
+    "initialise",
+    "named",
+]
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
@@ -131,6 +140,13 @@ class Weights(NamedTuple):
     operator: Any
     """K, (O, O)."""
     decoder: tuple[Layer, ...]
+
+
+def named(weights: Weights) -> dict[str, Any]:
+    """The leaves by name, in the order of the tree."""
+    found = {f"encoder.{i}": layer.matrix for i, layer in enumerate(weights.encoder)}
+    found["operator"] = weights.operator
+    return found | {f"decoder.{i}": layer.matrix for i, layer in enumerate(weights.decoder)}
 
 
 def initialise(architecture: Architecture, *, seed: int, dtype: Any = np.float32) -> Weights:

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.durable import write_whole, writing
+from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.studies.config import Study
@@ -20,11 +20,6 @@ from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.studies.user_files import user_files
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import __version__
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["RunDirectory", "seconds_told", "study_in"]
 
@@ -84,7 +79,8 @@ class RunDirectory:
         with writing(path):  # a name may be too long even to look for
             _check_place(path)
             path.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        busy = f"{path} is in use by another process: wait for it, or choose another --out"
+        with held(path / LOCK, busy):
             found = cls._found(path, study, seeds, resume, sites is not None)
             yield found or cls._created(path, study, seeds, sites)
 
@@ -327,19 +323,3 @@ def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
         except OSError as error:
             raise InputError(f"cannot read {file}: {error.strerror or error}") from error
     return found
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other processes out of a directory."""
-    with writing(path):
-        file = (path / LOCK).open("w")
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"{path} is in use by another process: wait for it, or choose another --out"
-                ) from None
-        yield

@@ -9,7 +9,6 @@ that was changed since is noticed.
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from fedkoopman.federation.slot import State
 from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Architecture, Weights
+from fedkoopman.koopman.network import Architecture, named
 
 __all__ = ["SeedDirectory", "write_json"]
 
@@ -80,7 +79,7 @@ class SeedDirectory:
         """
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             os.fsync(file.fileno())
-        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in _named(state.weights)}
+        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named(state.weights).items()}
         about = {
             "slot": state.slot,
             "buffers": state.buffers,
@@ -136,7 +135,7 @@ class SeedDirectory:
                 "choose another --out"
             )
         template = self._architecture.template
-        leaves = [tensors[name] for name, _ in _named(template)]
+        leaves = [tensors[name] for name in named(template)]
         weights = jax.tree.unflatten(jax.tree.structure(template), leaves)
         self._untrained = about["untrained"]
         self.extra = about.get("extra", {})
@@ -148,13 +147,6 @@ def _scores(summary: dict[str, Any]) -> dict[str, Any]:
     """What a model's card tells of how good it is."""
     names = {"l3": "test loss ℓ3", "E": "prediction error E", "horizon": "valid steps"}
     return {words: summary[name] for name, words in names.items() if summary[name]["mean"]}
-
-
-def _named(weights: Weights) -> Iterator[tuple[str, Any]]:
-    """Leaves by name, in the order of the tree."""
-    yield from ((f"encoder.{i}", layer.matrix) for i, layer in enumerate(weights.encoder))
-    yield "operator", weights.operator
-    yield from ((f"decoder.{i}", layer.matrix) for i, layer in enumerate(weights.decoder))
 
 
 def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:

@@ -23,15 +23,10 @@ from fedkoopman.deploy.provisioning.manifest import KEYS, fingerprint, kit_conte
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
 from fedkoopman.deploy.provisioning.signing import node_keys
-from fedkoopman.durable import writing
+from fedkoopman.durable import held, writing
 from fedkoopman.errors import InputError
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.source_file import shown
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FleetDirectory"]
 
@@ -57,15 +52,8 @@ class FleetDirectory:
                     f"{self.path} is not empty and holds no fleet: give another --fleet"
                 )
             private_directory(self.path)
-            file = (self.path / LOCK).open("w")
-        with file:
-            if fcntl is not None:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    raise InputError(
-                        f"{self.path} is being provisioned by another process: wait for it"
-                    ) from None
+        busy = f"{self.path} is being provisioned by another process: wait for it"
+        with held(self.path / LOCK, busy):
             for left in self.path.rglob(".*.partial"):
                 left.unlink(missing_ok=True)  # of a call that was killed
             yield

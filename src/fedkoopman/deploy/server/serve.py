@@ -10,8 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,13 +31,8 @@ from fedkoopman.deploy.transport.flower import (
     superlink_command,
     wait_ready,
 )
-from fedkoopman.durable import write_whole
+from fedkoopman.durable import held, write_whole
 from fedkoopman.errors import ComputationError, InputError
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["Serving", "serve"]
 
@@ -90,7 +84,8 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     certificates = None if given.insecure else given.fleet / "ca.crt"
     place = given.out / "server"
     private_directory(place)
-    with _alone(place), heeded() as asked, Supervisor(say) as children:
+    busy = f"{given.out} is being served already: stop that server first, or choose another --out"
+    with held(place / ".lock", busy), heeded() as asked, Supervisor(say) as children:
         secret = make_secret(place / "secret")
         settings = {
             "study": str(given.study.absolute()),
@@ -270,17 +265,3 @@ def _tell_where(given: Serving, proxied: bool, say: Callable[[str], None]) -> No
             f"serving on 127.0.0.1:{given.port} with TLS: this machine only, until a reverse "
             f"proxy stands before it (see {given.fleet / 'nginx.conf'})"
         )
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    with (place / ".lock").open("w") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise InputError(
-                    f"{place.parent} is being served already: stop that server first, or choose "
-                    "another --out"
-                ) from None
-        yield

@@ -78,6 +78,8 @@ class Agent:
         self.site, self.study, self._agreed = site.name, study, agreed
         self.envelope = Envelope(f"{study.digest()}:{study.seed}")
         self._turn = threading.Lock()
+        self._over = False
+        """Whether it was told that the study is finished."""
         self._rate = Rate(RATE, BURST)
         self.times = {"started": now(), "last_intake": "", "last_request": ""}
         self.store = Store(state)  # before JAX is loaded, as it may be refused
@@ -251,6 +253,9 @@ class Agent:
                 told = self.buffer.acknowledge(request.slot, request.included)
                 if told:
                     LOG.info("%s", told)
+                if request.slot == last and not self._over:
+                    self._over = True
+                    LOG.info("the study is finished: nothing more is asked of this site")
                 return Acknowledged(self.site, request.slot)
 
     def _refused(self, reason: object) -> Refused:

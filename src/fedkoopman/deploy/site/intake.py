@@ -8,6 +8,7 @@ change afterwards are told of and left out. With live arrivals see `deploy.site.
 import json
 import logging
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import islice
@@ -44,7 +45,7 @@ LATE = (
 )
 
 
-class Intake:
+class Intake(ABC):
     """What a site has recorded, on its way into the store."""
 
     def __init__(self, site: SiteFile, study: Study, store: Store, settle: float = 2.0) -> None:
@@ -64,9 +65,9 @@ class Intake:
         self.estimator: Estimator | None = None
         self._looked_at: dict[str, Stamp] = {}
 
+    @abstractmethod
     def scan(self) -> bool:
         """Look at the files, take in what there is to take, and tell whether anything changed."""
-        raise NotImplementedError
 
     def notice(self, found: dict[str, Path]) -> bool:
         """See what became of files that were looked at before, and tell whether it is new.

@@ -20,6 +20,7 @@ from fedkoopman.deploy.provisioning.kit import Kit, open_kit
 from fedkoopman.deploy.site.store import socket_path, state_directory
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.deploy.transport.flower import (
+    courier_command,
     environment,
     free_port,
     make_secret,
@@ -171,12 +172,8 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
         key=kit.node_key if kit.secure else None,
         memory=state / "node.json",
     )
-    ours = [sys.executable, "-m"]
-    agent = [*ours, "fedkoopman.deploy.site.agent", "--state", str(state)]
-    courier = [
-        *ours, "fedkoopman.deploy.transport.courier", "--runtime", f"127.0.0.1:{port}", "--secret",
-        str(secret), "--socket", str(socket),
-    ]  # fmt: skip
+    agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(state)]
+    courier = courier_command(port=port, secret=secret, socket=socket)
     with heeded() as asked, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
         children.start(Child("supernode", node, logs / "supernode.log", env))
