@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-deploy nginx lint format docs paper bench clean
+.PHONY: help demo test test-slow test-deploy tools lint format docs paper bench clean
 
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
@@ -42,20 +42,26 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Federations in the tests stand behind nginx, as in the field: Debian's package, where one may install it.
-nginx:
-	@command -v nginx >/dev/null || [ -x /usr/sbin/nginx ] || \
-	  { [ "$$(id -u)" = 0 ] && { apt-get install -y -qq --no-install-recommends nginx-light || \
-	    { apt-get update -qq && apt-get install -y -qq --no-install-recommends nginx-light; }; } >/dev/null 2>&1; } || \
-	  echo "nginx is not installed and cannot be: tests that need it are skipped"
+# Federations in the tests stand behind nginx, as in the field; the whole of their tests also needs what follows it:
+# Debian's packages, where one may install them.
+TOOLS = nginx:nginx-light
+test-deploy: TOOLS += strace:strace ip:iproute2 cc:build-essential
 
-test: lint nginx
+tools:
+	@PATH="$$PATH:/usr/sbin:/sbin"; missing=; for tool in $(TOOLS); do \
+	  command -v $${tool%:*} >/dev/null || missing="$$missing $${tool#*:}"; done; \
+	[ -z "$$missing" ] || { [ "$$(id -u)" = 0 ] && { \
+	  apt-get install -y -qq --no-install-recommends $$missing || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null 2>&1; } || \
+	echo "not installed, and cannot be:$$missing; tests that need it are skipped"
+
+test: lint tools
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow
 
-test-deploy: .venv/installed nginx
+test-deploy: .venv/installed tools
 	$(BIN)/python -m pytest -m deploy tests/deploy tests/unit/deploy
 
 # Pages, figures and runs stay in reproduction/; begun anew, it goes on where it was.

@@ -1,24 +1,20 @@
 """Flower's programs are started quietly, and the SuperLink does what the coordinator tells it."""
 
-import inspect
 import os
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import flwr.supercore.retry.http_retry as retry
-import flwr.supernode.start_client_internal as loop
 import pytest
 from unit.deploy.lab import Lab, laboratory, until
 
 from fedkoopman.deploy.processes import Process
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
-from fedkoopman.deploy.transport import flower, supernode
-from fedkoopman.deploy.transport.patience import Patience
+from fedkoopman.deploy.transport import flower
 from fedkoopman.deploy.transport.server_task import acquire_server_task
+from fedkoopman.deploy.transport.signing_off import REFUSED
 from fedkoopman.errors import ComputationError, InputError
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -185,65 +181,10 @@ def test_nodes_with_an_unknown_key_without_tls_or_with_another_authority_stay_ou
             assert process.end() != 0
     said = {name: (tmp_path / f"{name}.log").read_text() for name in running}
     assert "Failed to activate SuperNode" in said["unknown"]
+    assert f"{REFUSED}it does not know the site's key" in said["unknown"]
     assert "CERTIFICATE_VERIFY_FAILED" in said["authority"]
+    assert f"{REFUSED}its certificate is not what the kit expects" in said["authority"]
     assert "Failed to initialize the connection" in said["plain"]
     found = flower.nodes(lab.address, certificates=lab.authority)
     assert "online" not in {node.status for node in found}
     assert re.search(r"/v1/fleet/activate-node.* [45]\d\d", lab.log())
-
-
-def test_flowers_loop_still_waits_where_it_is_shortened() -> None:
-    """If this fails, Flower has changed: read `transport/supernode.py` again."""
-    waiting = inspect.getsource(loop.start_client_internal)
-    assert waiting.count("time.sleep(3)") == 1
-    sending = inspect.getsource(loop._push_messages)
-    assert sending.count("time.sleep(0.5)") == 2
-    source = inspect.getsource(loop)
-    assert set(re.findall(r"\btime\.(\w+)", source)) == {"sleep"}
-    assert "initial_backoff" in inspect.signature(loop.pull_objects).parameters
-    assert "pull_objects(" in inspect.getsource(loop._pull_and_store_message)
-    assert "exponential(max_delay=MAX_RETRY_DELAY)" in inspect.getsource(retry)
-    assert waiting.count("_pull_and_store_message(") == 1
-    assert "receive=receive," in waiting
-
-
-def test_a_message_given_up_half_received_ends_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its task would be answered in place of the next one."""
-    ended: list[bool] = []
-    results = iter([7, None, None])
-
-    def pull(*, receive: Callable[[], object]) -> int | None:
-        receive()
-        return next(results)
-
-    monkeypatch.setattr(loop, "_pull_and_store_message", pull)
-    supernode.keep_in_step(loop, lambda: ended.append(True))
-    assert loop._pull_and_store_message(receive=lambda: ("message", "tree")) == 7
-    assert loop._pull_and_store_message(receive=lambda: None) is None
-    assert not ended, "received whole, and nothing received"
-    assert loop._pull_and_store_message(receive=lambda: ("message", "tree")) is None
-    assert ended == [True]
-
-
-def test_the_shortened_waits_grow_with_the_silence(monkeypatch: pytest.MonkeyPatch) -> None:
-    slept: list[float] = []
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(time, "sleep", slept.append)
-    monkeypatch.setattr(loop, "time", loop.time)
-    monkeypatch.setattr(loop, "pull_objects", loop.pull_objects)
-    monkeypatch.setattr(retry, "MAX_RETRY_DELAY", retry.MAX_RETRY_DELAY)
-    supernode.hasten(loop, retry)
-    loop.time.sleep(0.5)
-    for seconds in (0.0, 2.0, 20.0, 3600.0):
-        now[0] = 100.0 + seconds
-        loop.time.sleep(3)
-    assert slept == pytest.approx([0.02, 0.05, 0.2, 2.0, 3.0])
-    loop.time.sleep(0.5)
-    loop.time.sleep(3)
-    assert slept[-1] == 0.05, "a message has come meanwhile"
-    patience = Patience(0.1, 1.0)
-    now[0] += 5
-    assert patience.seconds() == pytest.approx(0.5)
-    patience.refresh()
-    assert patience.seconds() == 0.1

@@ -26,6 +26,7 @@ from fedkoopman.deploy.transport.flower import (
     make_secret,
     supernode_command,
 )
+from fedkoopman.deploy.transport.signing_off import REFUSED
 from fedkoopman.errors import InputError, short
 from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.version import __version__
@@ -176,7 +177,7 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
     courier = courier_command(port=port, secret=secret, socket=socket)
     with heeded() as asked, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
-        children.start(Child("supernode", node, logs / "supernode.log", env))
+        children.start(Child("supernode", node, logs / "supernode.log", env, echo=_refusals(say)))
         children.start(
             Child("courier", courier, logs / "courier.log", env, partners=("supernode",))
         )
@@ -186,6 +187,16 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
             if children.final("agent"):
                 raise InputError(children.last_line("agent").removeprefix("error: "))
         say("stopping")
+
+
+def _refusals(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Of all that a SuperNode says, pass on why the server turns it away."""
+
+    def heard(line: str) -> None:
+        if line.startswith(REFUSED):
+            say(line)
+
+    return heard
 
 
 def _opened(

@@ -10,39 +10,35 @@ Four of its habits cost a federation seconds per slot, or a minute per restart:
 - While the SuperLink is away it asks every 20 s in the end, each of its threads after the other.
   Here every 5 s.
 - After a crash its SuperLink takes the dead process to be online for up to a minute, and turns the
-  new one away. Here the new one first signs off in the name of the old one. FILE remembers under
-  which number: a second machine with a copy of the kit has no such file, and is turned away.
+  new one away. Here the new one first signs off in the name of the old one (`signing_off`).
 
 And one costs a site its place: a message that it could not receive whole, because the SuperLink
 went away, leaves a task behind. Somebody may answer it all the same; that answer is then sent in
 place of the next one, and every answer from there on comes one message too late. Here the process
 ends at such a message, and is started again with nothing left behind (`keep_in_step`).
 
-These replace names inside two modules of Flower's; a test says so when Flower changes those places.
-Flower's own `flower-supernode` works as well.
+And one costs memory and time without end: the task of every message is kept, and looked at again
+whenever somebody asks for the next one. Here they go when they are over (`forget`).
+
+All this replaces names inside two modules of Flower's; a test says so when Flower changes those
+places. Flower's own `flower-supernode` works as well.
 """
 
 import argparse
 import functools
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedkoopman.deploy.transport.patience import Patience
 from fedkoopman.deploy.transport.quiet import settle
-from fedkoopman.durable import write_whole
-from fedkoopman.errors import InputError
+from fedkoopman.deploy.transport.signing_off import remember, sign_off
 
-if TYPE_CHECKING:
-    from flwr.supernode.fleet_http_client import FleetHttpClient
-
-__all__ = ["hasten", "keep_in_step", "main", "remember", "sign_off"]
+__all__ = ["forget", "hasten", "keep_in_step", "main"]
 
 
 class _Time:
@@ -101,96 +97,31 @@ def keep_in_step(loop: ModuleType, end: Callable[[], None]) -> None:
     vars(loop)["_pull_and_store_message"] = pulled
 
 
-def _end() -> None:
-    print("a message was given up half received: starting afresh", file=sys.stderr, flush=True)
-    os._exit(1)
-
-
-def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
-    """End what a dead process with this key left open; without success nothing is lost but time."""
-    import httpx
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
-    from flwr.proto.fleet_pb2 import ActivateNodeRequest
-    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-    from flwr.supernode.fleet_http_client import FleetHttpClient
-    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
-
-    private: Any = load_ssh_private_key(key.read_bytes(), None)
-    shown = _shown(key)
-    signing = NodeAuthHttpInterceptor(private, private.public_key())
-    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
-    with FleetHttpClient.from_server_address(
-        server, False, certificates.read_bytes(), interceptors=[version, signing]
-    ) as client:
-        try:
-            node = _remembered(memory, shown)
-            if node is None or not _left(client, node):
-                request = ActivateNodeRequest(
-                    public_key=shown, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
-                )
-                node = client.ActivateNode(request).node_id
-                _write(memory, shown, node)
-                _left(client, node)
-        except (httpx.HTTPError, InputError) as error:
-            print(f"nothing to sign off: {error}", file=sys.stderr)
-
-
-def remember(loop: ModuleType, key: Path, memory: Path) -> None:
-    """Have Flower's loop write its number down when it is let in: that may be long after `sign_off`
-    has found nobody to ask.
+def forget(loop: ModuleType) -> None:
+    """Have Flower's loop drop the tasks that are over, before it asks for the next message.
 
     Arguments:
         loop: the module `flwr.supernode.start_client_internal`.
     """
-    connect = loop._init_connection
-    shown = _shown(key)
+    from flwr.common.constant import Status
 
-    @contextmanager
-    def connected(*arguments: Any, **named: Any) -> Iterator[Any]:
-        with connect(*arguments, **named) as connection:
-            try:
-                _write(memory, shown, connection[0])
-            except InputError as error:
-                print(error, file=sys.stderr)
-            yield connection
+    pull = loop._pull_and_store_message
 
-    vars(loop)["_init_connection"] = connected
+    def pulled(**named: Any) -> int | None:
+        state = named["state"]
+        with state.lock_task_store:
+            tasks = state.task_store
+            for number in [n for n in tasks if tasks[n].status.status == Status.FINISHED]:
+                del tasks[number]
+        run: int | None = pull(**named)
+        return run
 
-
-def _left(client: "FleetHttpClient", node: int) -> bool:
-    """Sign a node off; False if that number is not that of this key (any more)."""
-    import httpx
-    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
-
-    try:
-        client.DeactivateNode(DeactivateNodeRequest(node_id=node))
-    except httpx.HTTPStatusError as error:
-        return error.response.status_code != httpx.codes.UNAUTHORIZED
-    return True
+    vars(loop)["_pull_and_store_message"] = pulled
 
 
-def _shown(key: Path) -> bytes:
-    """The public half of a private key, as Flower shows it."""
-    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-
-    private: Any = load_ssh_private_key(key.read_bytes(), None)
-    return bytes(public_key_to_bytes(private.public_key()))
-
-
-def _remembered(memory: Path, key: bytes) -> int | None:
-    """The number that the holder of this key has had."""
-    try:
-        content = json.loads(memory.read_bytes())
-        return int(content["node"]) if content["key"] == key.decode() else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _write(memory: Path, key: bytes, node: int) -> None:
-    content = {"key": key.decode(), "node": str(node)}
-    write_whole(memory, json.dumps(content).encode())
+def _end() -> None:
+    print("a message was given up half received: starting afresh", file=sys.stderr, flush=True)
+    os._exit(1)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -215,6 +146,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     hasten(loop, retry)
     keep_in_step(loop, _end)
+    forget(loop)
     if own.root_certificates and own.auth_supernode_private_key:
         remember(loop, own.auth_supernode_private_key, chosen.memory)
     sys.argv = ["flower-supernode", *others]
