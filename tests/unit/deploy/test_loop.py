@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -420,16 +421,22 @@ def test_a_page_shows_a_run_that_goes_on(
 ) -> None:
     out, shown = tmp_path / "out", list[str]()
 
-    def tell(event: Any) -> None:
-        for thread in threading.enumerate():
-            if thread.name == "page":
-                thread.join()
+    refresh, writers = live_page.LivePage.refresh, set[str]()
+
+    def refreshed(page: live_page.LivePage) -> None:
+        refresh(page)
+        assert page._page is not None
+        wait([page._page])
         if (out / "report.html").exists():
             shown.append((out / "report.html").read_text())
+        writers.update(thread.name for thread in threading.enumerate() if "page" in thread.name)
 
     monkeypatch.setattr(live_page, "EVERY", 0.0)
-    assert sites.serve(out, tell=tell) is not None
+    monkeypatch.setattr(live_page.LivePage, "refresh", refreshed)
+    assert sites.serve(out) is not None
     assert "Not finished: slot" in shown[0]
+    assert len(shown) > 1
+    assert len(writers) == 1, "or else the C library keeps a page's memory for each"
     assert "Not finished" not in (out / "report.html").read_text()
 
 
