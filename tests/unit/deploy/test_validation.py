@@ -7,16 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedkoopman.deploy.server.score_validation import (
+    believed_scores,
+    believed_sums,
+    check_evaluated,
+    check_measured,
+)
 from fedkoopman.deploy.server.validation import (
     ENOUGH,
     FIRST,
     TIMES,
     Accepted,
     Expected,
-    believed_scores,
-    believed_sums,
-    check_evaluated,
-    check_measured,
     check_polled,
     check_trained,
     norm_bound,

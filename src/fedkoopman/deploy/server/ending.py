@@ -9,10 +9,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from fedkoopman.deploy.server.rounds import Rounds
+from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
 from fedkoopman.deploy.server.scores import check_table
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.standings import heard
-from fedkoopman.deploy.server.validation import believed_sums, check_measured
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
 from fedkoopman.koopman.model import DeepKoopman
