@@ -33,6 +33,7 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unit.deploy.lab import HELLO, Lab, laboratory, site_of, until
 
+from fedkoopman.deploy.transport import fleet as fleets
 from fedkoopman.deploy.transport import flower
 from fedkoopman.deploy.transport.courier import body_of, content_of
 from fedkoopman.deploy.transport.fleet import FlowerFleet, LinkLost, acquire_server_task
@@ -211,6 +212,23 @@ def test_who_misses_the_deadline_is_not_given_and_its_reply_is_late(
     found = ask(fleet, "ab", b"slot 2")
     assert found == {name: lab.sites[name].agent.echo(b"slot 2") for name in "ab"}
     assert (fleet.late, fleet.duplicates) == (late + 1, duplicates)
+
+
+def test_a_site_that_stays_silent_is_asked_again_and_answers_once(
+    lab: Lab, fleet: FlowerFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request may be lost between the SuperLink, which hands it out once, and the site."""
+    monkeypatch.setattr(fleets, "SILENT", 1.5)
+    agent, before = lab.sites["a"].agent, fleet.duplicates + fleet.late
+    agent.asked.clear()
+    agent.gate.clear()
+    exchange = fleet.exchange({"a": b"long work", "b": b"2"}, 60)
+    assert next(exchange)[0] == "b"
+    threading.Timer(3.0, agent.gate.set).start()
+    assert list(exchange) == [("a", agent.echo(b"long work"))]
+    assert ask(fleet, "a", b"next") == {"a": agent.echo(b"next")}
+    assert agent.asked.count(b"long work") > 1
+    assert fleet.duplicates + fleet.late > before
 
 
 def test_a_revoked_site_is_neither_listed_nor_heard(lab: Lab, fleet: FlowerFleet) -> None:

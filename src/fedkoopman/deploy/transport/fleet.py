@@ -34,9 +34,9 @@ __all__ = ["Fleet", "FlowerFleet", "LinkLost", "acquire_server_task"]
 log = logging.getLogger(__name__)
 LATE = 60.0
 """Seconds after the deadline for which a reply is still recognised, as a late one."""
-STALLED = 10.0
-"""Seconds after which a site is asked again, when its reply was announced and does not come; twice
-as many each time."""
+STALLED, SILENT = 10.0, 60.0
+"""Seconds after which a site is asked again, when its reply was announced and does not come, and
+when nothing has come, as the request may be lost on its way; twice as many each time."""
 RETURN = 15.0
 """Seconds that a site has to come back, when its node goes away during an exchange."""
 EXCLUDED = "it may no longer take part"
@@ -70,6 +70,15 @@ class LinkLost(ComputationError):
 class _Sent:
     site: str
     round: int
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Where and when a site was last asked in this round, and how often at that place."""
+
+    place: Place
+    when: float
+    times: int = 1
 
 
 class FlowerFleet:
@@ -133,19 +142,18 @@ class FlowerFleet:
             self._round += 1  # what comes from now on is late
 
     def _exchange(self, waiting: dict[str, bytes], end: float) -> Iterator[tuple[str, bytes | str]]:
-        """Ask until all have answered, and again where a site's node was started anew."""
+        """Ask until all have answered; again where a node was started anew, or stays silent."""
         places, looked = self._places(), time.monotonic()
         patience = Patience(0.02, 0.5)
-        asked: dict[str, Place] = {}
+        asked: dict[str, _Asked] = {}
         away: dict[str, float] = {}
-        stalls: dict[str, float] = {}
         while waiting and time.monotonic() < end:
             for site, body in waiting.items():
                 if site not in places:
                     away.setdefault(site, time.monotonic())
-                elif places[site] != asked.get(site):
-                    asked[site] = places[site]
-                    if self._send(site, places[site], body, end - time.monotonic()):
+                elif (one := self._next(site, places[site], asked.get(site))) is not None:
+                    asked[site] = one
+                    if self._send(site, one.place, body, end - time.monotonic()):
                         away.pop(site, None)
             for site, answer in self._answers():
                 if isinstance(answer, Failure) and answer.absent:
@@ -154,11 +162,6 @@ class FlowerFleet:
                 elif waiting.pop(site, None) is not None:
                     patience.refresh()
                     yield site, answer.told if isinstance(answer, Failure) else answer
-            for site, silence in self._stalled():
-                if site in waiting and silence > stalls.get(site, STALLED):
-                    log.info("a reply of %s does not come to its end: asking again", site)
-                    stalls[site] = 2 * silence
-                    asked.pop(site, None)
             for site in [site for site in away if site in waiting]:
                 enrolled = self._enrolled(site)
                 if time.monotonic() - away[site] > RETURN or not enrolled:
@@ -195,13 +198,26 @@ class FlowerFleet:
                 answers.append((sent.site, answer))
         return answers
 
-    def _stalled(self) -> list[tuple[str, float]]:
-        """Sites whose replies of this round have begun to come, and for how long no more has."""
-        return [
-            (self._sent[id].site, silence)
+    def _next(self, site: str, place: Place, last: _Asked | None) -> _Asked | None:
+        """How a site is to be asked now; None if it was, and may still answer."""
+        now = time.monotonic()
+        if last is None or last.place != place:
+            return _Asked(place, now)
+        stalled = self._stalled(site)
+        silence, most = (now - last.when, SILENT) if stalled is None else (stalled, STALLED)
+        if silence <= most * 2 ** (last.times - 1):
+            return None
+        log.info("%s: nothing more has come for %.0f s: asking again", site, silence)
+        return _Asked(place, now, last.times + 1)
+
+    def _stalled(self, site: str) -> float | None:
+        """For how long no more has come of a reply that has begun to come; None if none has."""
+        found = [
+            silence
             for id, silence in self._inbox.stalled().items()
-            if id in self._sent and self._sent[id].round == self._round
+            if self._sent.get(id) == _Sent(site, self._round)
         ]
+        return min(found, default=None)
 
     def _checked(self, site: str, body: bytes) -> bytes | Failure:
         """A reply, if its site may still take part and speaks for itself."""
