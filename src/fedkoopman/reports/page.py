@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -101,17 +102,25 @@ class Page:
         """Add a paragraph that is shown only where scripts are off."""
         self._parts.append(f'<noscript><p class="notice">{escape(text)}</p></noscript>')
 
-    def html(self) -> str:
-        """The whole page."""
+    def html(self) -> Iterator[bytes]:
+        """The whole page, in pieces: nearly all of it is plotly's script, which is not copied."""
         # plotly writes <, > and / of its texts as \\u003c…, so that no text can end the script
         figures = ",\n".join(f'"{name}": {figure}' for name, figure in self._figures.items())
         template = (files("fedkoopman.reports") / "run.html").read_text(encoding="utf-8")
-        return Template(template).substitute(
-            title=escape(self._title),
-            body="\n".join(self._parts),
-            plotly=get_plotlyjs(),
-            figures=f"{{{figures}}}",
-        )
+        texts = {
+            "title": escape(self._title),
+            "body": "\n".join(self._parts),
+            "figures": f"{{{figures}}}",
+        }
+        before, after = template.split("$plotly")
+        yield Template(before).substitute(texts).encode()
+        yield _plotly()
+        yield Template(after).substitute(texts).encode()
+
+
+@cache
+def _plotly() -> bytes:
+    return get_plotlyjs().encode()
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -32,10 +32,10 @@ def write_report(directory: str | Path) -> Path:
         directory: what `fedkoopman run --out` wrote.
     """
     directory = Path(directory)
-    page = _page(read_run(directory)).html()
+    page = _page(read_run(directory))
     target = directory / "report.html"
-    with written_whole(target) as [partial]:
-        partial.write_text(page, encoding="utf-8")
+    with written_whole(target) as [partial], partial.open("wb") as file:
+        file.writelines(page.html())
     return target
 
 
