@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-deploy tools lint format docs paper bench clean
+.PHONY: help demo test test-slow test-deploy tools lint format docs paper bench bench-deploy clean
 
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
@@ -16,6 +16,7 @@ help:
 	@echo "make docs       write docs/cli.md and the references in docs/studies.md and docs/own-data.md anew from the program itself"
 	@echo "make paper      reproduce the whole paper (DATA=path of the measured pendulum) and write docs/paper.md"
 	@echo "make bench      estimation, federation and the whole paper against other libraries, in an environment of their own"
+	@echo "make bench-deploy  a deployed federation beside plain Flower, seconds per slot; half an hour, on a machine that does nothing else"
 	@echo "make clean      remove environments, caches and demo output"
 
 # A stamp, so that nothing is installed again (and no network is needed) until the requirements change.
@@ -80,6 +81,9 @@ bench: .venv-bench/installed
 	.venv-bench/bin/python benchmarks/federation.py
 	.venv-bench/bin/python benchmarks/own_data.py
 	.venv-bench/bin/python benchmarks/reproduction.py $(if $(DATA),--data "$(DATA)")
+
+bench-deploy: .venv/installed tools
+	$(BIN)/python benchmarks/deployment.py
 
 clean:
 	rm -rf .venv .venv-bench demo reproduction reproduction-fast build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
