@@ -48,11 +48,15 @@ def curves_figure(curves: dict[str, Curve], title: str, tail_from: float | None)
     return figure
 
 
-def clients_figure(seed: SeedRecords, clients: int) -> go.Figure:
+def clients_figure(seed: SeedRecords, clients: int, names: Sequence[str] = ()) -> go.Figure:
     """Whose observations arrived and who trained, in every slot from the first.
 
     Few clients have a row each; long runs count consecutive slots together; of many clients
     the number in each slot is drawn.
+
+    Arguments:
+        clients: how many.
+        names: of them, if they have any.
     """
     if clients > MOST_CLIENTS:
         return _counts_figure(seed)
@@ -88,9 +92,9 @@ def clients_figure(seed: SeedRecords, clients: int) -> go.Figure:
             "%{z:.0f} trainings, %{customdata:.0f} arrivals<extra></extra>",
         )  # fmt: skip
     figure.update_xaxes(title="time slot", showgrid=False, **_whole_ticks(slots[-1]))
-    figure.update_yaxes(
-        title="client", autorange="reversed", showgrid=False, **_whole_ticks(clients)
-    )
+    named = {"tickvals": rows, "ticktext": names} if names else _whole_ticks(clients)
+    title = None if names else "client"
+    figure.update_yaxes(title=title, autorange="reversed", showgrid=False, **named)
     return figure
 
 

@@ -23,6 +23,8 @@ MEANINGS = {
     "horizon": "steps for which a free rollout stays valid",
 }
 LISTED_SLOTS = 12
+MOST_NAMES = 25
+"""Sites that are named beside a figure."""
 
 
 def write_report(directory: str | Path) -> Path:
@@ -158,14 +160,22 @@ def _clients(page: Page, run: RunFiles) -> None:
     if len(run.seeds) > 1:
         caption += f" Seed {seed.seed}, the first of {len(run.seeds)}."
     page.paragraph(caption, "caption")
-    page.chart("clients", clients_figure(seed, run.clients), "Arrivals and trainings over slots")
+    names = list(run.sites) if len(run.sites) == run.clients <= MOST_NAMES else []
+    figure = clients_figure(seed, run.clients, names)
+    page.chart("clients", figure, "Arrivals and trainings over slots")
 
 
 def _again(page: Page, run: RunFiles) -> None:
+    if run.served:
+        how = "To serve it again, where its fleet is; its sites join as before:"
+        commands = ["fedkoopman serve study.toml --out again"]
+    else:
+        how = "To run it again, in this report's directory:"
+        numbers = sorted([*(seed.seed for seed in run.seeds), *run.waiting])
+        commands = _commands(numbers, run.study.get("seed", 0))
     page.heading("The study")
-    page.paragraph("To run it again, in this report's directory:", "caption")
-    numbers = sorted([*(seed.seed for seed in run.seeds), *run.waiting])
-    page.code("\n".join(_commands(numbers, run.study.get("seed", 0))))
+    page.paragraph(how, "caption")
+    page.code("\n".join(commands))
     page.code(run.toml.strip(), folded="The whole study (study.toml)")
 
 

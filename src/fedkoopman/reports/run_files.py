@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,14 @@ class RunFiles:
     """Of a finished run; None while it goes on."""
     rollout: Rollout | None
     """Of the first seed."""
+    served: bool = False
+    """Whether sites took part from machines of their own."""
+
+    @property
+    def sites(self) -> dict[str, Any]:
+        """By name what a finished run tells of its sites; empty if it had none."""
+        found = (self.summary or {}).get("sites")
+        return dict(found) if isinstance(found, Mapping) else {}
 
     @property
     def clients(self) -> int:
@@ -127,6 +135,7 @@ def read_run(directory: Path) -> RunFiles:
         waiting=tuple(waiting),
         summary=summary if summary and summary.get("finished") else None,
         rollout=_read_rollout(first / "rollout.json"),
+        served=(directory / "status.json").is_file(),
     )
 
 

@@ -15,8 +15,8 @@ CAPTION = (
 
 def sites_section(page: Page, run: RunFiles) -> None:
     """Add it, if the run was of real sites."""
-    sites = (run.summary or {}).get("sites")
-    if not isinstance(sites, Mapping) or not sites:
+    sites = run.sites
+    if not sites:
         return
     page.heading("Sites")
     page.paragraph(CAPTION, "caption")

@@ -437,7 +437,10 @@ def test_a_page_shows_a_run_that_goes_on(
     assert "Not finished: slot" in shown[0]
     assert len(shown) > 1
     assert len(writers) == 1, "or else the C library keeps a page's memory for each"
-    assert "Not finished" not in (out / "report.html").read_text()
+    last = (out / "report.html").read_text()
+    assert "Not finished" not in last
+    assert "fedkoopman serve study.toml --out again" in last
+    assert '"ticktext":["lab-a","lab-b","lab-c"]' in last, "rows bear the sites' names"
 
 
 def test_scores_are_asked_for_only_where_the_model_changed(sites: Sites, tmp_path: Path) -> None:
