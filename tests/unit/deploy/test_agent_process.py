@@ -158,7 +158,7 @@ def test_kills_at_any_moment_neither_lose_nor_double(
         while len(killed) < kills and not over.is_set():
             until(lambda: agent.log().count(" ready after ") > len(killed), agent.log)
             # Where the machine is so slow that nothing was done in between, a little later.
-            patience = 2 * patience if killed and killed[-1] == slot else 0.5
+            patience = min(2 * patience, 4.0) if killed and killed[-1] == slot else 0.5
             over.wait(luck.random() * patience)
             agent.end(signal.SIGKILL)
             killed.append(slot)
