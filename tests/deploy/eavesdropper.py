@@ -7,9 +7,11 @@ with what he saw is what the tests of replayed replies are about.
 import asyncio
 import ssl
 import threading
+from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 CHUNK = 2**16
 
@@ -76,7 +78,20 @@ class Eavesdropper:
         except OSError:  # there is no server any more
             back.close()
             return
-        answers = asyncio.create_task(_copy(server, back))
+        try:
+            await self._pass_on(site, forth, _copy(server, back))
+        except asyncio.CancelledError:  # it listens no more
+            forth.transport.abort()
+            back.transport.abort()
+            raise
+
+    async def _pass_on(
+        self,
+        site: asyncio.StreamReader,
+        forth: asyncio.StreamWriter,
+        back: Coroutine[Any, Any, None],
+    ) -> None:
+        answers = asyncio.create_task(back)
         with suppress(OSError, asyncio.IncompleteReadError):
             while True:
                 head = await site.readuntil(b"\r\n\r\n")
