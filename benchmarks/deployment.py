@@ -223,7 +223,9 @@ def main() -> None:
     parser.add_argument("--sites", default="3,10", help="numbers of sites, as 3,10")
     parser.add_argument("--slots", type=int, default=10, help="measured ones")
     parser.add_argument("--warm", type=int, default=2, help="slots before those")
-    parser.add_argument("--period", type=float, default=30.0, help="of the unhurried run; 0: none")
+    parser.add_argument(
+        "--period", type=float, default=0.0, help="of a further, unhurried run; 0: none"
+    )
     parser.add_argument("--segments", type=int, default=1000, help="that arrive at an agent")
     parser.add_argument(
         "--plain-up-to", type=int, default=3, metavar="SITES",

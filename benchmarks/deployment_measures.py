@@ -308,13 +308,15 @@ def _told_by_ours(folder, sites, steps, warm, slots, before, after) -> dict:
     rows = []
     for m in measured:
         marks = {step: when for when, slot, step in steps if _of(slot, step) == m}
-        marks["next"] = began[m + 1]
-        ends = [marks.get(s, marks["next"]) for s in ("training", "validating", "saving")]
+        over = marks.get("waiting", began[m + 1])
+        saved = marks.get("saving", over)  # steps of a few milliseconds may not have been seen
+        judged = marks.get("validating", marks.get("aggregating", saved))
+        sent = marks.get("training", judged)
         rows.append({
-            "total": marks["next"] - marks["polling"],
-            "first round": ends[0] - marks["polling"],
-            "second round": ends[1] - ends[0],
-            "server": marks["next"] - ends[1],
+            "total": began[m + 1] - marks["polling"],
+            "first round": sent - marks["polling"],
+            "second round": judged - sent,
+            "server": over - judged,
             "inside evaluation": max(_inside(a, m, "evaluate", m - 1) for a in agents),
             "inside polling": max(_inside(a, m, "poll", m) for a in agents),
             "inside acknowledgement": max(_inside(a, m, "acknowledge", m - 1) for a in agents),
@@ -331,7 +333,7 @@ def _told_by_ours(folder, sites, steps, warm, slots, before, after) -> dict:
 
 def _of(slot: int, step: str) -> int:
     """The slot that a step belongs to; the last steps come after it is finished."""
-    return slot if step == "saving" else slot + 1
+    return slot if step in ("saving", "waiting") else slot + 1
 
 
 def _inside(agent: dict, slot: int, kind: str, about: int) -> float:

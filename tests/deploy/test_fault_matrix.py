@@ -104,7 +104,7 @@ def test_the_superlink_killed_in_each_phase(tmp_path: Path) -> None:
         federation.options = ["--period", "3", "--deadline", "60"]
         federation.start()
         federation.reach(1)
-        for step in ("polling", "training", "saving"):
+        for step in ("polling", "training", "waiting"):
             wait_until(
                 lambda step=step: federation.status().get("step") == step, 120, step, pause=0.003
             )

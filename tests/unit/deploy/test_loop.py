@@ -19,6 +19,7 @@ from fedkoopman.deploy.servable import check_servable, policy_for
 from fedkoopman.deploy.server import coordinator, live_page
 from fedkoopman.deploy.server.faults import STEPS
 from fedkoopman.deploy.server.loop import main, slot_line
+from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.status import read_status, request_readmission
 from fedkoopman.deploy.wire import Evaluate, Evaluated, Poll, Polled, Train, Trained
 from fedkoopman.errors import InputError
@@ -292,16 +293,24 @@ def test_a_site_that_missed_the_end_hears_of_it_later(sites: Sites, tmp_path: Pa
     assert sites.asked == []  # everybody knows
 
 
-def test_slots_begin_at_a_fixed_period(sites: Sites, tmp_path: Path) -> None:
-    began = list[float]()
+def test_slots_begin_at_a_fixed_period(
+    sites: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began, told, until = list[float](), set[str](), Rounds.until
 
     def look(site: str, requests: tuple, replies: tuple) -> tuple:
         if site == "lab-a" and isinstance(requests[-1], Poll):
             began.append(time.monotonic())
         return replies
 
+    def wait_for(rounds: Rounds, moment: float) -> None:
+        told.add(json.loads((tmp_path / "out" / "status.json").read_text())["step"])
+        until(rounds, moment)
+
     sites.twist = look
+    monkeypatch.setattr(Rounds, "until", wait_for)
     assert sites.serve(tmp_path / "out", period=0.4) is not None
+    assert told == {"waiting"}
     steps = np.diff(began)[1:]
     assert abs(steps.sum() - 0.4 * len(steps)) < 0.2 and (steps > 0.2).all()
 

@@ -85,7 +85,7 @@ class Coordinator:
             if state.slot:
                 self._say(f"going on after slot {state.slot} of {self._study.slots}")
             while state.slot < self._study.slots:
-                self._rounds.until(self._next_beginning())
+                self._await_slot(state)
                 state = self._slot(state)
             return self._end(state)
         except Stopped:
@@ -243,12 +243,14 @@ class Coordinator:
                 state = state.with_sites({name: state.of(name).readmitted()})
         return state
 
-    def _next_beginning(self) -> float:
-        """When the next slot begins: on the grid of periods, however long slots take."""
-        now = time.monotonic()
+    def _await_slot(self, state: ServerState) -> None:
+        """Slots begin on the grid of periods, however long they take; without one, at once."""
         if not self._period or math.isnan(self._origin):
-            return now
-        return self._origin + self._period * math.ceil((now - self._origin) / self._period)
+            self._rounds.pause(0.0)
+            return
+        self._show("waiting", state)
+        passed = time.monotonic() - self._origin
+        self._rounds.until(self._origin + self._period * math.ceil(passed / self._period))
 
     def _seconds(self) -> float:
         return self._before + time.monotonic() - self._began
