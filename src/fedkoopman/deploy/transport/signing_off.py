@@ -51,7 +51,7 @@ def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
                 _write(memory, shown, node)
                 _left(client, node)
         except (httpx.HTTPError, InputError) as error:
-            print(refusal(error) or f"nothing to sign off: {error}", file=sys.stderr)
+            print(f"nothing to sign off: {error}", refusal(error), sep="\n", file=sys.stderr)
 
 
 def refusal(error: Exception) -> str:
