@@ -14,7 +14,7 @@ from fedkoopman.deploy.processes import Process
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
 from fedkoopman.deploy.transport import flower
 from fedkoopman.deploy.transport.server_task import acquire_server_task
-from fedkoopman.deploy.transport.signing_off import REFUSED
+from fedkoopman.deploy.transport.signing_off import SERVER
 from fedkoopman.errors import ComputationError, InputError
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -181,9 +181,9 @@ def test_nodes_with_an_unknown_key_without_tls_or_with_another_authority_stay_ou
             assert process.end() != 0
     said = {name: (tmp_path / f"{name}.log").read_text() for name in running}
     assert "Failed to activate SuperNode" in said["unknown"]
-    assert f"{REFUSED}it does not know the site's key" in said["unknown"]
+    assert f"{SERVER}turns this site away: it does not know the site's key" in said["unknown"]
     assert "CERTIFICATE_VERIFY_FAILED" in said["authority"]
-    assert f"{REFUSED}its certificate is not what the kit expects" in said["authority"]
+    assert "is not the one of the kit" in said["authority"]
     assert "Failed to initialize the connection" in said["plain"]
     found = flower.nodes(lab.address, certificates=lab.authority)
     assert "online" not in {node.status for node in found}

@@ -1,10 +1,13 @@
 """Before a coordinator serves: the study, the fleet and the kits belong together."""
 
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from fedkoopman.deploy.provisioning.provision import provision
+from fedkoopman.deploy.server import serve as module
 from fedkoopman.deploy.server.serve import Serving, serve
 from fedkoopman.errors import InputError
 from fedkoopman.studies.scaffold import example_files, write_scaffold
@@ -52,3 +55,25 @@ def test_simulated_clients_are_not_served(study: Path, tmp_path: Path) -> None:
     alone.write_text("slots = 3\n")
     provision(study, None, insecure=True)
     refused(alone, r"sites\.files", insecure=True)
+
+
+@pytest.mark.parametrize("insecure", [True, False])
+def test_a_port_that_another_has_is_refused(
+    study: Path, insecure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that is started again and again would take the port over when it becomes free."""
+    monkeypatch.setattr(module, "RELEASE", 0.3)
+    provision(study, None, insecure=insecure)
+    out, fleet = study.parent / "out", study.parent / "fleet"
+    with socket.create_server(("", 0)) as another:
+        port = another.getsockname()[1]
+        serving = Serving(study, out, fleet, port, insecure=insecure, proxy=not insecure)
+        with pytest.raises(InputError, match=f"cannot listen on port {port}: Address already"):
+            serve(serving, lambda line: pytest.fail(line))
+
+
+def test_a_port_that_becomes_free_in_time_is_taken() -> None:
+    another = socket.create_server(("", 0))
+    threading.Timer(0.5, another.close).start()
+    module._await_port("", another.getsockname()[1])
+    assert another.fileno() == -1, "not before"

@@ -2,8 +2,11 @@
 
 import inspect
 import re
+import socket
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
 
 import flwr.supercore.retry.http_retry as retry
 import flwr.supernode.start_client_internal as loop
@@ -14,9 +17,10 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 
+from fedkoopman.deploy.provisioning.signing import authority, node_keys
 from fedkoopman.deploy.transport import supernode
 from fedkoopman.deploy.transport.patience import Patience
-from fedkoopman.deploy.transport.signing_off import REFUSED, refusal
+from fedkoopman.deploy.transport.signing_off import SERVER, refusal, sign_off
 
 
 def test_flowers_loop_still_waits_where_it_is_shortened() -> None:
@@ -104,6 +108,16 @@ def test_why_a_site_is_turned_away_is_told(status: int, words: str) -> None:
     error = httpx.HTTPStatusError(
         "refused", request=request, response=httpx.Response(status, request=request)
     )
-    said = refusal(error)
+    said = refusal(error, "learn.example.org:8443")
     assert words in said
-    assert said.startswith(REFUSED) == bool(words), "being away is not turning away"
+    assert said.startswith(SERVER) == bool(words)
+
+
+def test_a_server_that_is_not_there_is_told(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        server = f"127.0.0.1:{nobody.getsockname()[1]}"
+        (tmp_path / "key").write_bytes(node_keys("lab-a")[0])
+        (tmp_path / "ca.crt").write_bytes(authority("fleet", datetime.now(UTC))[1])
+        sign_off(server, tmp_path / "ca.crt", tmp_path / "key", tmp_path / "node.json")
+    assert f"the server at {server} does not answer (" in capfd.readouterr().err

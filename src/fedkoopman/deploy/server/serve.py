@@ -5,8 +5,10 @@ sites, where nginx is installed and nobody says otherwise. This process watches 
 in the SuperLink as the roster changes, and loads neither JAX nor the study's code itself.
 """
 
+import errno
 import json
 import signal
+import socket
 import sys
 import threading
 import time
@@ -40,6 +42,8 @@ FINISHED, WRONG = 0, 2
 """Exit codes of the loop after which it is not started again."""
 LOOK = 0.2
 """Seconds between looks at the processes."""
+RELEASE = 10.0
+"""Seconds in which the port of a server that was killed becomes free."""
 ENROL = 5.0
 """Seconds between tries to tell the SuperLink of a changed roster."""
 
@@ -86,6 +90,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
     with held(place / ".lock", busy), heeded() as asked, Supervisor(say) as children:
+        _await_port("" if proxied else "127.0.0.1", given.port)
         secret = make_secret(place / "secret")
         settings = {
             "study": str(given.study.absolute()),
@@ -163,6 +168,27 @@ def _proxied(given: Serving) -> bool:
     if given.proxy and find_nginx() is None:
         raise InputError("nginx is not installed: install it, or use --no-proxy and your own")
     return find_nginx() is not None if given.proxy is None else given.proxy
+
+
+def _await_port(host: str, port: int) -> None:
+    """Wait for a port that a server which was killed may still hold; refuse one that is not free.
+
+    Otherwise the proxy would be started again and again, until the port is free by chance.
+    """
+    end = time.monotonic() + RELEASE
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                return
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE or time.monotonic() > end:
+                    raise InputError(
+                        f"cannot listen on port {port}: {error.strerror}: stop what listens there, "
+                        "or choose another by --port"
+                    ) from error
+        time.sleep(LOOK)
 
 
 def _start_link(children: Supervisor, given: Serving, place: Path, port: int, secret: Path) -> None:

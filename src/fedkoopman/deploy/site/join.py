@@ -26,7 +26,7 @@ from fedkoopman.deploy.transport.flower import (
     make_secret,
     supernode_command,
 )
-from fedkoopman.deploy.transport.signing_off import REFUSED
+from fedkoopman.deploy.transport.signing_off import SERVER
 from fedkoopman.errors import InputError, short
 from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.version import __version__
@@ -177,11 +177,13 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
     courier = courier_command(port=port, secret=secret, socket=socket)
     with heeded() as asked, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
-        children.start(Child("supernode", node, logs / "supernode.log", env, echo=_refusals(say)))
+        children.start(
+            Child("supernode", node, logs / "supernode.log", env, echo=_about_server(say))
+        )
         children.start(
             Child("courier", courier, logs / "courier.log", env, partners=("supernode",))
         )
-        say(f"joined {joining.server} as {kit.site}; logs: {logs}")
+        say(f"joining {joining.server} as {kit.site}; logs: {logs}")
         while not asked.wait(LOOK):
             children.poll()
             if children.final("agent"):
@@ -189,11 +191,11 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
         say("stopping")
 
 
-def _refusals(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Of all that a SuperNode says, pass on why the server turns it away."""
+def _about_server(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Of all that a SuperNode says, pass on why it is not let in."""
 
     def heard(line: str) -> None:
-        if line.startswith(REFUSED):
+        if line.startswith(SERVER):
             say(line)
 
     return heard

@@ -1,4 +1,4 @@
-"""A SuperNode signs off in the name of the process before it, and says why it is turned away.
+"""A SuperNode signs off in the name of the process before it, and says why it is not let in.
 
 After a crash the SuperLink takes the dead process to be online for up to a minute. A file remembers
 under which number: a second machine with a copy of the kit has no such file, and is turned away.
@@ -18,9 +18,9 @@ from fedkoopman.errors import InputError
 if TYPE_CHECKING:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
-__all__ = ["REFUSED", "refusal", "remember", "sign_off"]
+__all__ = ["SERVER", "refusal", "remember", "sign_off"]
 
-REFUSED = "the server turns this site away: "
+SERVER = "the server "
 """How a line begins that `join` shows to the people at a site."""
 
 
@@ -51,29 +51,37 @@ def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
                 _write(memory, shown, node)
                 _left(client, node)
         except (httpx.HTTPError, InputError) as error:
-            print(f"nothing to sign off: {error}", refusal(error), sep="\n", file=sys.stderr)
+            print(
+                f"nothing to sign off: {error}", refusal(error, server), sep="\n", file=sys.stderr
+            )
 
 
-def refusal(error: Exception) -> str:
-    """Why a server turned a site away, for the people there; empty if it did not."""
+def refusal(error: Exception, server: str) -> str:
+    """Why a site has no place at a server, for the people there.
+
+    Arguments:
+        server: HOST:PORT.
+    """
     import httpx
 
     status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
     if status == httpx.codes.PRECONDITION_FAILED:
         why = (
-            "it does not know the site's key, or another machine uses it: ask the coordinator "
-            "whether the site was revoked"
+            "turns this site away: it does not know the site's key, or another machine uses it: "
+            "ask the coordinator whether the site was revoked"
         )
     elif status == httpx.codes.UNAUTHORIZED:
-        why = "it does not accept the site's signature: is this machine's clock right?"
+        why = "turns this site away: its signature does not fit: is this machine's clock right?"
     elif "CERTIFICATE_VERIFY_FAILED" in str(error):
         why = (
-            "its certificate is not what the kit expects (another server, another name, or out of "
-            "date): check the address, or ask the coordinator for a new kit"
+            f"at {server} is not the one of the kit, as its certificate shows (another server, "
+            "another name, or out of date): check the address, or ask for a new kit"
         )
+    elif isinstance(error, httpx.TransportError):
+        why = f"at {server} does not answer ({error}): trying again until it does"
     else:
         return ""
-    return f"{REFUSED}{why}"
+    return f"{SERVER}{why}"
 
 
 def remember(loop: ModuleType, key: Path, memory: Path) -> None:
