@@ -9,7 +9,7 @@ BIN := .venv/bin
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
 	@echo "make test       lint, then all tests"
-	@echo "make test-slow  the tests that take longer: every item of the paper in small, gradients, noise, particles, the larger examples"
+	@echo "make test-slow  the tests that take longer: every item of the paper in small, its default in full, gradients, noise, particles, the larger examples"
 	@echo "make test-deploy  every fault of a deployed federation, and a soak; about two hours"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"

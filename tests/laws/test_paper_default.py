@@ -8,6 +8,8 @@ import pytest
 
 import fedkoopman as fk
 
+pytestmark = pytest.mark.slow  # a minute of training: `make test-slow`
+
 SEEDS, TAIL = 10, 50
 
 
