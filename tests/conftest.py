@@ -4,9 +4,8 @@ import os
 import signal
 from pathlib import Path
 
-# One cache per worker: JAX does not guard the files against two who write at once.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
-_CACHE = Path(__file__).parents[1] / ".pytest_cache" / f"jax-{_WORKER}"
+# Workers have it from the process that started them: all share one.
+_CACHE = Path(__file__).parents[1] / ".pytest_cache" / "jax"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_CACHE))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
 

@@ -63,10 +63,7 @@ from .outsiders import (
     shown,
 )
 
-pytestmark = [
-    pytest.mark.xdist_group("attacks"),  # they share one federation, and the last ends it
-    pytest.mark.skipif(find_nginx() is None, reason="nginx is not installed"),
-]
+pytestmark = pytest.mark.skipif(find_nginx() is None, reason="nginx is not installed")
 HEARTBEAT = 30.0
 LOOPBACK = r"socket\.\w+ (\('(127\.0\.0\.1|::1)'|'(127\.0\.0\.1|::1|localhost)'|None|b?'/)"
 NOBODY = 65534

@@ -94,6 +94,8 @@ def provision(
         )
     if not done.said:
         typer.echo(f"{shown(done.fleet)} is as it should be: nothing to do")
+    if revoke and not done.codes:
+        return  # nobody is to join, and whoever serves goes on
     typer.echo(f"at a site, its kit beside: fedkoopman join site.toml --server {done.server}")
     elsewhere = () if fleet is None else ("--fleet", fleet)
     tell_next("serve", study, *elsewhere, "--out", Path("runs") / folder_name(done.study.name))

@@ -27,7 +27,6 @@ from fedkoopman.federation.policies import Random, Threshold
 from fedkoopman.studies.config import Study
 from fedkoopman.studies.run import Progress, run
 
-pytestmark = pytest.mark.xdist_group("server loop")
 SLOTS = SMALL["slots"]
 
 

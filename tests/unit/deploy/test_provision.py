@@ -437,3 +437,14 @@ except InputError as error:
 def test_many_sites_are_enrolled_at_once(study: Path) -> None:
     done = provision(study, [f"site-{i}" for i in range(12)])
     assert len(done.roster.active) == len(set(keys_of(done).values())) == 12
+
+
+def test_what_is_refused_leaves_no_fleet_behind(study: Path) -> None:
+    fleet = study.parent / "fleet"
+    with pytest.raises(InputError):
+        provision(study, revoke=["lab-x"])
+    assert not fleet.exists()
+    provision(study, ["lab-a", "lab-b", "lab-c"], insecure=True)
+    with pytest.raises(InputError):
+        provision(study, revoke=["lab-x"])
+    assert (fleet / "roster.json").exists()

@@ -16,7 +16,6 @@ from fedkoopman.studies.config import Study
 from fedkoopman.studies.experiment import Parts, parts_of
 from fedkoopman.studies.run_directory import RunDirectory, study_in
 
-pytestmark = pytest.mark.xdist_group("server state")
 SCORES = {"loss": 1.0, "l1": 0.1, "E": None}
 
 

@@ -56,7 +56,12 @@ class FleetDirectory:
         with held(self.path / LOCK, busy):
             for left in self.path.rglob(".*.partial"):
                 left.unlink(missing_ok=True)  # of a call that was killed
-            yield
+            try:
+                yield
+            finally:
+                if [entry.name for entry in self.path.iterdir()] == [LOCK]:  # it was refused
+                    (self.path / LOCK).unlink()
+                    self.path.rmdir()
 
     def roster(self) -> Roster | None:
         """The roster, if there is one."""

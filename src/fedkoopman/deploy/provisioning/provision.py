@@ -184,5 +184,5 @@ def _revoked(
         roster = roster.revoke(name, now.isoformat(timespec="seconds"))
         roster.save(place.path)
         place.forget(name)
-        said.append(f"revoked {name}: a running server refuses it from its next slot on")
+        said.append(f"revoked {name}: a running server shuts it out within seconds")
     return roster, said
