@@ -74,7 +74,7 @@ paper: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
-	$(BIN)/python -m fedkoopman.studies.reference docs/studies.md docs/own-data.md
+	$(BIN)/python -m fedkoopman.config.reference docs/studies.md docs/own-data.md
 
 bench: .venv-bench/installed
 	.venv-bench/bin/python benchmarks/estimation.py

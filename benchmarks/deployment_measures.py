@@ -30,12 +30,12 @@ ROLES = {
     "nginx": "nginx",
     "SuperLink": "flower-superlink",
     "SuperExec": "flower-superexec",
-    "SuperNode": ("flower-supernode", "fedkoopman.deploy.transport.supernode"),
+    "SuperNode": ("flower-supernode", "fedkoopman.deploy.flower.supernode"),
     "ServerApp": "flwr-serverapp",
     "ClientApp": "flwr-clientapp",
     "server loop": "fedkoopman.deploy.server.loop",
     "agent": "fedkoopman.deploy.site.agent",
-    "courier": "fedkoopman.deploy.transport.courier",
+    "courier": "fedkoopman.deploy.flower.courier",
     "serve": "fedkoopman.cli serve",
     "join": "fedkoopman.cli join",
 }
@@ -422,12 +422,12 @@ def _hand_over(folder: Path, field: Path, sites: int) -> dict:
 
     import numpy as np
 
+    from fedkoopman.config.study import Study
     from fedkoopman.deploy.wire import tensors_of
     from fedkoopman.federation.scoring import windows_of_site
     from fedkoopman.federation.streams import subseed
     from fedkoopman.koopman.network import initialise
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.experiment import parts_of
+    from fedkoopman.runs.experiment import parts_of
 
     study = Study.load(field / "study.toml")
     parts = parts_of(study, study.seed, sites)
@@ -470,15 +470,15 @@ def _states(state: Path, dim: int) -> dict[str, list]:
 
 
 def _wait_ready(programs: Programs, address: str, certificates: Path | None) -> None:
-    from fedkoopman.deploy.transport.flower import wait_ready
+    from fedkoopman.deploy.flower.programs import wait_ready
 
     alive = lambda: programs.started["superlink"].poll() is None  # noqa: E731
     wait_ready(address, certificates=certificates, seconds=120, alive=alive)
 
 
 def _enrol(address: str, ca: Path, field: Path, sites: int) -> None:
+    from fedkoopman.deploy.flower.control import enrol
     from fedkoopman.deploy.provisioning.roster import Roster
-    from fedkoopman.deploy.transport.control import enrol
 
     keys = {site.name: site.public_key for site in Roster.load(field / "fleet").active}
     enrol(address, keys, certificates=ca)
@@ -529,10 +529,10 @@ def _difference(folder: Path, field: Path, sites: int) -> float:
     """The largest difference between the two learned models, relative to the largest weight."""
     import numpy as np
 
+    from fedkoopman.config.study import Study
     from fedkoopman.deploy.server.server_state import ServerDirectory
     from fedkoopman.deploy.wire import tensors_of
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.experiment import parts_of
+    from fedkoopman.runs.experiment import parts_of
 
     study = Study.load(field / "study.toml")
     parts = parts_of(study, study.seed, sites)
@@ -643,9 +643,9 @@ def _train_on_all(state: Path) -> int:
     """Have the agent train on everything that waits; how many samples that were."""
     import numpy as np
 
+    from fedkoopman.deploy.flower.courier import ask_agent
     from fedkoopman.deploy.provisioning.kit import Kit
     from fedkoopman.deploy.site.store import socket_path
-    from fedkoopman.deploy.transport.courier import ask_agent
     from fedkoopman.deploy.wire import (
         Envelope,
         Poll,
@@ -656,7 +656,7 @@ def _train_on_all(state: Path) -> int:
         tensors_of,
     )
     from fedkoopman.koopman.network import initialise
-    from fedkoopman.studies.experiment import parts_of
+    from fedkoopman.runs.experiment import parts_of
 
     study = Kit.load(state / "kit").study
     parts = parts_of(study, study.seed, 1)

@@ -102,18 +102,18 @@ def _nothing(folder: Path, tell) -> tuple[int, float]:
 
 
 def _survey(folder: Path, tell) -> tuple[int, float]:
-    from fedkoopman.studies.site_file import SiteFile
-    from fedkoopman.studies.survey import survey
+    from fedkoopman.config.site_file import SiteFile
+    from fedkoopman.survey.survey import survey
 
     found = survey(SiteFile.load(folder / "site.toml"), DT, tell)
     return found.samples, found.channels[0].mean
 
 
 def _estimated(folder: Path, tell, some=iter) -> tuple[int, float]:
+    from fedkoopman.config.site_file import SiteFile
+    from fedkoopman.data.estimator import estimated
+    from fedkoopman.data.segments import segments
     from fedkoopman.sensors import LinearSensor
-    from fedkoopman.studies.segments import segments
-    from fedkoopman.studies.site_file import SiteFile
-    from fedkoopman.studies.site_preparation import estimated
     from fedkoopman.systems import Pendulum
 
     site = SiteFile.load(folder / "site.toml")
@@ -132,8 +132,8 @@ def _estimated(folder: Path, tell, some=iter) -> tuple[int, float]:
 
 
 def _prepared(folder: Path, tell) -> tuple[int, float]:
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.site_preparation import prepared_sites
+    from fedkoopman.config.study import Study
+    from fedkoopman.runs.site_preparation import prepared_sites
 
     [site] = prepared_sites(Study.load(folder / "study.toml"), tell).sites
     # Looked at, states would be in memory: only their number is, and the first segment.

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 
 import fedkoopman as fk
-from fedkoopman.studies.segments import segments
-from fedkoopman.studies.site_preparation import prepared_sites, site_files
+from fedkoopman.config.parts import site_files
+from fedkoopman.data.segments import segments
+from fedkoopman.runs.site_preparation import prepared_sites
 
 
 def errors(study: fk.Study, skip: int = 0) -> dict[str, np.ndarray]:

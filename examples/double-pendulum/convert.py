@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.errors import InputError
-from fedkoopman.studies.paper.double_pendulum_data import INTERVAL, read_trials
+from fedkoopman.paper.double_pendulum_data import INTERVAL, read_trials
 
 HERE = Path(__file__).parent
 COLUMNS = {

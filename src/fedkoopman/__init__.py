@@ -11,14 +11,14 @@ from fedkoopman.version import __version__
 
 if TYPE_CHECKING:
     from fedkoopman import estimation, systems, theory
+    from fedkoopman.config.study import Study
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
     from fedkoopman.koopman import DeepKoopman, load_model
     from fedkoopman.koopman.kalman import KoopmanFilter
     from fedkoopman.reports.run import write_report
+    from fedkoopman.runs.run import Run, run
     from fedkoopman.sensors import FunctionSensor, LinearSensor, observe
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.run import Run, run
     from fedkoopman.systems import System, simulate
 
 __all__ = [
@@ -52,14 +52,14 @@ _HOME = {
     "InputError": "errors",
     "KoopmanFilter": "koopman.kalman",
     "LinearSensor": "sensors",
-    "Run": "studies.run",
-    "Study": "studies.config",
+    "Run": "runs.run",
+    "Study": "config.study",
     "System": "systems",
     "estimate": "estimation",
     "estimate_parameters": "estimation",
     "load_model": "koopman",
     "observe": "sensors",
-    "run": "studies.run",
+    "run": "runs.run",
     "simulate": "systems",
     "write_report": "reports.run",
 }

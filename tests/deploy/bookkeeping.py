@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import ServerDirectory
 from fedkoopman.deploy.site.store import reading
 from fedkoopman.deploy.wire import Tensors, tensors_of, weights_of
@@ -20,8 +21,7 @@ from fedkoopman.federation.arrivals import succeeded
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import initialise
 from fedkoopman.koopman.training import client_update
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import Parts, parts_of
+from fedkoopman.runs.experiment import Parts, parts_of
 
 from .federation import Federation
 

@@ -14,10 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.config.scaffold import example_files, write_scaffold
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.accounts import counts_of, trained_by_slot
 from fedkoopman.deploy.site.store import reading, socket_path
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.scaffold import example_files, write_scaffold
 
 LABS = ("lab-a", "lab-b", "lab-c")
 SMALL = {
@@ -35,8 +35,8 @@ ROLES = {
     "loop": "fedkoopman.deploy.server.loop",
     "proxy": "nginx",
     "agent": "fedkoopman.deploy.site.agent",
-    "supernode": "fedkoopman.deploy.transport.supernode",
-    "courier": "fedkoopman.deploy.transport.courier",
+    "supernode": "fedkoopman.deploy.flower.supernode",
+    "courier": "fedkoopman.deploy.flower.courier",
 }
 """What a program's children do, and what stands in their command lines."""
 MARK = "FEDKOOPMAN_FEDERATION"

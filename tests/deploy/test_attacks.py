@@ -31,13 +31,14 @@ from flwr.supercore.primitives.asymmetric import sign_message
 from safetensors.numpy import load_file, save
 
 import fedkoopman as fk
+from fedkoopman.config.study import Study
+from fedkoopman.deploy.flower.courier import content_of
+from fedkoopman.deploy.flower.programs import environment, make_secret, supernode_command
 from fedkoopman.deploy.provisioning.kit import open_kit
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.provisioning.proxy import find_nginx
 from fedkoopman.deploy.provisioning.sealing import FORMAT, MAGIC, PLAIN
 from fedkoopman.deploy.site.site_socket import LENGTH, ask
-from fedkoopman.deploy.transport.courier import content_of
-from fedkoopman.deploy.transport.flower import environment, make_secret, supernode_command
 from fedkoopman.deploy.wire import (
     LARGEST,
     Envelope,
@@ -45,7 +46,6 @@ from fedkoopman.deploy.wire import (
     decode_replies,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
 
 from .attacked import HONEST, LYING, Field, honest_study, status_of
 from .federation import PROGRAM, children, free_port, small_study, wait_until

@@ -20,8 +20,8 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.cli import main
-from fedkoopman.studies.paper.double_pendulum_data import INTERVAL, LINKS, SHORTEST, TRIALS
-from fedkoopman.studies.site_preparation import prepared_sites
+from fedkoopman.paper.double_pendulum_data import INTERVAL, LINKS, SHORTEST, TRIALS
+from fedkoopman.runs.site_preparation import prepared_sites
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")

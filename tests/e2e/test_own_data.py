@@ -22,8 +22,8 @@ import pytest
 from scipy.io import savemat
 
 from fedkoopman.cli import main
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.site_preparation import PreparedSite, prepared_sites
+from fedkoopman.config.study import Study
+from fedkoopman.runs.site_preparation import PreparedSite, prepared_sites
 
 FEW = ("--set", "slots=8", "--set", "training.epochs=2", "--no-progress")
 MODEL = "runs/pendulum/model.safetensors"
@@ -229,7 +229,7 @@ def test_a_directory_that_is_taken_is_told_before_any_work(
     def work(*arguments: object) -> None:
         raise AssertionError("sites are at work")
 
-    monkeypatch.setattr("fedkoopman.studies.site_preparation.prepared_sites", work)
+    monkeypatch.setattr("fedkoopman.runs.site_preparation.prepared_sites", work)
     study, run = str(finished / "study.toml"), str(finished / "run")
     for more, says in (((), "holds a run"), (("--set", "seed=3", "--resume"), "seeds [0]")):
         capsys.readouterr()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.studies.sensor_file import KEYS, read_sensor
+from fedkoopman.config.sensor_file import KEYS, read_sensor
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]

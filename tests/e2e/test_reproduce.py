@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.studies.paper.catalogue import CATALOGUE
+from fedkoopman.paper.catalogue import CATALOGUE
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

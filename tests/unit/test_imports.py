@@ -22,8 +22,12 @@ ORDER = (
     "evaluation",
     "federation",
     "theory",
-    "studies",
+    "config",
+    "data",
+    "survey",
+    "runs",
     "reports",
+    "paper",
     "deploy",
     "cli",
 )
@@ -112,7 +116,7 @@ def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
 
 
 def test_reading_a_sites_files_does_not_load_jax() -> None:
-    modules = "fedkoopman.studies.data, fedkoopman.studies.sensor_file, fedkoopman.studies.files"
+    modules = "fedkoopman.data.observations, fedkoopman.config.sensor_file, fedkoopman.durable"
     assert "jax" not in loaded_by(f"import {modules}, fedkoopman.reports.plots")
 
 

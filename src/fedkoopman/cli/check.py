@@ -13,7 +13,7 @@ from fedkoopman.cli.settings import Settings, read_study
 from fedkoopman.cli.site_progress import site_progress
 
 if TYPE_CHECKING:
-    from fedkoopman.studies.site_check import SiteCheck
+    from fedkoopman.survey.site_check import SiteCheck
 
 EXAMPLE = """
 fedkoopman init swings --example pendulum
@@ -31,14 +31,14 @@ def check(
     progress: Bar = True,
 ) -> None:
     """Check a study and all its sites' data before anything runs, with plain verdicts."""
-    from fedkoopman.studies.names import folder_name
+    from fedkoopman.config.names import folder_name
 
     keep_compiled()
     chosen = read_study(study, set_values)
     if not chosen.sites.files:
         typer.echo(f"{study} is sound; its clients are simulated, so there is no data to check")
     else:
-        from fedkoopman.studies.site_check import check_sites
+        from fedkoopman.survey.site_check import check_sites
 
         with site_progress(progress) as tell:
             found, parameters = check_sites(chosen, tell)

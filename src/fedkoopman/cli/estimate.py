@@ -204,11 +204,11 @@ def estimate(
     ] = None,
 ) -> None:
     """Estimate a system's states, with standard deviations, from noisy partial observations."""
+    from fedkoopman.config.sensor_file import read_sensor
+    from fedkoopman.data.observations import read_observations
+    from fedkoopman.durable import check_output, written_whole
     from fedkoopman.reports.plots import PLOTS, plot_states
     from fedkoopman.reports.states import TABLES, write_states
-    from fedkoopman.studies.data import read_observations
-    from fedkoopman.studies.files import check_output, written_whole
-    from fedkoopman.studies.sensor_file import read_sensor
 
     started = time.perf_counter()
     check_output(out, TABLES)
@@ -230,7 +230,7 @@ def estimate(
     )
 
     # everything above has checked the input without JAX; from here on it is loaded
-    from fedkoopman.studies.site import estimate_site
+    from fedkoopman.runs.site_estimation import estimate_site
 
     with progress_bar(progress, len(observations.trajectories)) as advance:
         states = estimate_site(

@@ -35,7 +35,7 @@ def export(
     ] = 1,
 ) -> None:
     """Write a model as an ONNX graph, which gives the same numbers; needs the package onnx."""
-    from fedkoopman.studies.files import check_output
+    from fedkoopman.durable import check_output
 
     check_output(onnx, (".onnx",))
     if onnx.resolve() == model.resolve():

@@ -40,7 +40,7 @@ def init(
     if example is not None and sites is not None:
         raise InputError("--example brings its own sites: leave out --sites")
 
-    from fedkoopman.studies.scaffold import example_files, plain_files, write_scaffold
+    from fedkoopman.config.scaffold import example_files, plain_files, write_scaffold
 
     if example is not None:
         content = example_files(example)

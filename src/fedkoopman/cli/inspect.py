@@ -43,8 +43,8 @@ def inspect(
     ] = None,
 ) -> None:
     """Show a model: its states, who trained it (in counts), its spectrum and modes."""
+    from fedkoopman.durable import check_output, written_whole
     from fedkoopman.reports.plots import PLOTS
-    from fedkoopman.studies.files import check_output, written_whole
 
     if plot is not None:
         check_output(plot, PLOTS)

@@ -51,9 +51,9 @@ def ledger(
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV, all columns.")] = False,
 ) -> None:
     """Show everything that left this site; the site may be taking part meanwhile."""
+    from fedkoopman.config.site_file import SiteFile
     from fedkoopman.deploy.site.ledger import LedgerEntry, ledger_entries
     from fedkoopman.deploy.site.store import state_directory
-    from fedkoopman.studies.site_file import SiteFile
 
     if as_json and as_csv:
         raise InputError("both --json and --csv are given: give one of them")

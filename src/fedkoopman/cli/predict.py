@@ -12,9 +12,9 @@ from fedkoopman.cli.values import numbers, whole
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
+    from fedkoopman.data.states import SiteStates
     from fedkoopman.koopman import DeepKoopman
-    from fedkoopman.studies.prediction import Prediction
-    from fedkoopman.studies.states import SiteStates
+    from fedkoopman.runs.prediction import Prediction
 
 EXAMPLE = r"""
 python -c "import fedkoopman as fk, numpy as np; s = fk.systems.VanDerPol()
@@ -158,8 +158,8 @@ def _from_states(
     segment_column: str | None,
     time_column: str | None,
 ) -> "Prediction":
-    from fedkoopman.studies.prediction import predict_states
-    from fedkoopman.studies.state_files import read_states
+    from fedkoopman.data.state_files import read_states
+    from fedkoopman.runs.prediction import predict_states
 
     states, stds = read_states(
         data,
@@ -174,8 +174,8 @@ def _from_states(
 def _from_site(
     model: "DeepKoopman", site: Path, steps: int, process_noise: str | None
 ) -> "Prediction":
-    from fedkoopman.studies.site_file import SiteFile
-    from fedkoopman.studies.site_prediction import predict_site
+    from fedkoopman.config.site_file import SiteFile
+    from fedkoopman.runs.site_prediction import predict_site
 
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     return predict_site(model, SiteFile.load(site), steps, variances)
@@ -191,10 +191,10 @@ def _from_observations(
     time_column: str | None,
     process_noise: str | None,
 ) -> "Prediction":
+    from fedkoopman.config.sensor_file import read_sensor
+    from fedkoopman.data.observations import read_observations
     from fedkoopman.koopman.kalman import lift_noise
-    from fedkoopman.studies.data import read_observations
-    from fedkoopman.studies.prediction import predict_observations
-    from fedkoopman.studies.sensor_file import read_sensor
+    from fedkoopman.runs.prediction import predict_observations
 
     if process_noise is None and model.noise_ is None:
         raise InputError(
@@ -229,9 +229,9 @@ def _check_files(
     model: Path, data: Path | None, sensor: Path | None, out: Path | None, plot: Path | None
 ) -> None:
     """Refuse what could not be written, before anything is loaded."""
+    from fedkoopman.durable import check_output
     from fedkoopman.reports.plots import PLOTS
     from fedkoopman.reports.states import TABLES
-    from fedkoopman.studies.files import check_output
 
     seen = {path.resolve() for path in (model, data, sensor) if path is not None}
     for path, suffixes in ((out, TABLES), (plot, PLOTS)):
@@ -244,9 +244,9 @@ def _check_files(
 
 
 def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
+    from fedkoopman.durable import written_whole
     from fedkoopman.reports.model_plots import plot_forecast
     from fedkoopman.reports.states import write_states
-    from fedkoopman.studies.files import written_whole
 
     targets = [path for path in (out, plot) if path is not None]
     if not targets:

@@ -19,13 +19,13 @@ from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.run import Bar
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.studies.paper.catalogue import CATALOGUE, About
+from fedkoopman.paper.catalogue import CATALOGUE, About
 
 if TYPE_CHECKING:
-    from fedkoopman.reports.paper_files import Saved
-    from fedkoopman.reports.paper_item import Reproduced
-    from fedkoopman.studies.paper.result import Item, Options
-    from fedkoopman.studies.run import Progress
+    from fedkoopman.paper.files import Saved
+    from fedkoopman.paper.item import Reproduced
+    from fedkoopman.paper.result import Item, Options
+    from fedkoopman.runs.run import Progress
 
 EXAMPLE = """
 fedkoopman reproduce fig-comparison --fast --out trial
@@ -109,7 +109,7 @@ def reproduce(
         return
     keep_compiled()
 
-    from fedkoopman.studies.paper.result import Options
+    from fedkoopman.paper.result import Options
 
     count = seeds or (FAST_SEEDS if fast else SEEDS)
     options = Options(out / "runs", count, seed, fast, data, trajectories)
@@ -140,7 +140,7 @@ def _check_directory(out: Path) -> None:
 def _without_data(chosen: list[About], names: Sequence[str]) -> bool:
     """Leave out what needs data that was not given, unless it was asked for by name."""
     for about in [about for about in chosen if about.needs_data]:
-        from fedkoopman.studies.paper.double_pendulum_data import SOURCE
+        from fedkoopman.paper.double_pendulum_data import SOURCE
 
         need = f"{about.name} needs --data PATH: {SOURCE}"
         if about.name in names:
@@ -177,7 +177,7 @@ def _reproduce(
     again: Callable[[Sequence[str], bool], str],
     bar: bool,
 ) -> None:
-    from fedkoopman.reports.paper_files import (
+    from fedkoopman.paper.files import (
         Saved,
         read_numbers,
         read_saved,
@@ -185,7 +185,7 @@ def _reproduce(
         write_item,
         write_numbers,
     )
-    from fedkoopman.reports.paper_terminal import show, show_counts
+    from fedkoopman.paper.terminal import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
     held = {name: saved for name in CATALOGUE if (saved := read_saved(out, name)) is not None}
@@ -221,7 +221,7 @@ def _reproduce(
 
 def _judged(saved: "Saved") -> "Reproduced":
     """What an item's numbers say."""
-    from fedkoopman.reports.paper_item import Reproduced
+    from fedkoopman.paper.item import Reproduced
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)

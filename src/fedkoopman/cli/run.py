@@ -17,7 +17,7 @@ from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
 
 if TYPE_CHECKING:
-    from fedkoopman.studies.config import Study
+    from fedkoopman.config.study import Study
 
 EXAMPLE = """
 fedkoopman run --set slots=50 --seeds 2 --out runs/two-seeds
@@ -73,7 +73,7 @@ def run(
     progress: Bar = True,
 ) -> None:
     """Learn one shared model from all clients' observations, and report on it."""
-    from fedkoopman.studies.names import folder_name
+    from fedkoopman.config.names import folder_name
 
     keep_compiled()
     if resume and study is None and out is not None:
@@ -119,7 +119,7 @@ def _check_outcome(summary: Mapping[str, Any]) -> None:
 
 def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":
     """The study of the run in a directory; without one, a new study if the settings make one."""
-    from fedkoopman.studies.run_directory import study_in
+    from fedkoopman.runs.run_directory import study_in
 
     if not pairs:
         return study_in(out)
@@ -130,12 +130,12 @@ def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":
 def _run(
     study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool
 ) -> dict[str, Any]:
-    from fedkoopman.studies.run import Progress
-    from fedkoopman.studies.run import run as run_study
+    from fedkoopman.runs.run import Progress
+    from fedkoopman.runs.run import run as run_study
 
     if study.sites.files:
-        from fedkoopman.studies.run_directory import RunDirectory
-        from fedkoopman.studies.site_preparation import prepared_sites
+        from fedkoopman.runs.run_directory import RunDirectory
+        from fedkoopman.runs.site_preparation import prepared_sites
 
         RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:

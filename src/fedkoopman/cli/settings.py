@@ -9,7 +9,7 @@ import typer
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
-    from fedkoopman.studies.config import Study
+    from fedkoopman.config.study import Study
 
 StudyFile = Annotated[
     Path | None,
@@ -49,7 +49,7 @@ def read_study(path: Path | None, pairs: Sequence[str] | None = None) -> "Study"
         path: the study file; None for the default.
         pairs: words KEY=VALUE.
     """
-    from fedkoopman.studies.config import Study
+    from fedkoopman.config.study import Study
 
     values = settings(pairs)
     if path is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedkoopman.studies.run import Progress
+    from fedkoopman.runs.run import Progress
 
 LINES = 10
 """How many lines a whole run puts into a log."""

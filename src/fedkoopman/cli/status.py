@@ -77,8 +77,8 @@ def _found(where: Path) -> tuple[Path, dict[str, Any]]:
     from fedkoopman.deploy.server.status import read_site_status, read_status
 
     if where.suffix == ".toml":
+        from fedkoopman.config.site_file import SiteFile
         from fedkoopman.deploy.site.store import state_directory
-        from fedkoopman.studies.site_file import SiteFile
 
         folder = state_directory(where, SiteFile.load(where).name)
         return folder, read_site_status(folder)

@@ -16,9 +16,9 @@ from fedkoopman.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.grid import Combination, Grid
-    from fedkoopman.studies.sweep import Result, SweepProgress
+    from fedkoopman.config.study import Study
+    from fedkoopman.runs.grid import Combination, Grid
+    from fedkoopman.runs.sweep import Result, SweepProgress
 
 EXAMPLE = """
 fedkoopman sweep --set slots=30 --out runs/first-sweep \\
@@ -58,8 +58,8 @@ def sweep(
     progress: Bar = True,
 ) -> None:
     """Run all combinations of some keys' values, and tabulate what each of them reaches."""
-    from fedkoopman.studies.grid import read_grid
-    from fedkoopman.studies.names import folder_name
+    from fedkoopman.config.names import folder_name
+    from fedkoopman.runs.grid import read_grid
 
     keep_compiled()
     texts = read_grid(grid or ())
@@ -92,7 +92,7 @@ def _again(study: "Study", path: Path | None, pairs: list[str] | None, out: Path
 
 def _begun(out: Path, study: Path | None, pairs: list[str] | None) -> tuple["Study", "Grid"]:
     """The study and grid of the sweep in a directory."""
-    from fedkoopman.studies.sweep import recorded
+    from fedkoopman.runs.sweep import recorded
 
     definition = recorded(out)
     if definition is None:
@@ -110,7 +110,7 @@ def _sweep(
     command: str,
 ) -> list["Result"]:
     from fedkoopman.reports.sweep import write_sweep
-    from fedkoopman.studies.sweep import sweep as run_sweep
+    from fedkoopman.runs.sweep import sweep as run_sweep
 
     def write(combinations: "Sequence[Combination]", results: "Sequence[Result]") -> None:
         write_sweep(out, list(grid), combinations, results)

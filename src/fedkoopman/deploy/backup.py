@@ -23,8 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO
 
-from fedkoopman.deploy.private import new_file
-from fedkoopman.durable import writing
+from fedkoopman.durable import new_file, writing
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import __version__
 

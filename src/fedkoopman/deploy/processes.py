@@ -70,7 +70,7 @@ class Process:
             )
         try:
             self._process = subprocess.Popen(
-                _mortal(command, env, orphaned),
+                _die_with_parent(command, env, orphaned),
                 env=None if env is None else dict(env),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -116,9 +116,9 @@ class Process:
             self._signal(signal.SIGTERM)
         while not self.dead and time.monotonic() < end:
             time.sleep(0.02)
-        return self.bury()
+        return self.reap()
 
-    def bury(self) -> int:
+    def reap(self) -> int:
         """Kill it if it still runs, and what it started; wait for its last lines."""
         if self._process.returncode is None:
             self._signal(signal.SIGKILL)
@@ -144,7 +144,7 @@ def _write_down(output: IO[bytes], log: logging.Handler, hear: Callable[[str], N
     log.close()
 
 
-def _mortal(
+def _die_with_parent(
     command: list[str], env: Mapping[str, str] | None, orphaned: signal.Signals
 ) -> list[str]:
     """A command whose process gets a signal when this one ends, however that comes about, where

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkoopman.deploy.backup import FORMAT, HEAD, LIST, Saved
-from fedkoopman.deploy.private import private_directory
-from fedkoopman.durable import sync_directory, writing
+from fedkoopman.durable import private_directory, sync_directory, writing
 from fedkoopman.errors import InputError, short
 
 __all__ = ["restore"]

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
 from fedkoopman.federation.policies import Policy, Threshold
-from fedkoopman.studies.config import Study
 
 __all__ = ["check_servable", "policy_for"]
 

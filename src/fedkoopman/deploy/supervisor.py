@@ -120,7 +120,7 @@ class Supervisor:
         for kept in self._kept.values():
             if not kept.over and kept.due is None and kept.process.dead:
                 ended.append(kept.child.name)
-                self._mourn(kept)
+                self._report_exit(kept)
         for kept in self._kept.values():
             if kept.due is not None and kept.due <= time.monotonic():
                 self._renew(kept)
@@ -137,9 +137,9 @@ class Supervisor:
             kept.process.end()
         self._kept.clear()
 
-    def _mourn(self, kept: _Kept) -> None:
+    def _report_exit(self, kept: _Kept) -> None:
         """Tell of a child's end, and decide when it comes back."""
-        child, status = kept.child, kept.process.bury()
+        child, status = kept.child, kept.process.reap()
         how = f"ended with status {status}" if status >= 0 else f"was ended by {_named(-status)}"
         if not child.restart or status in child.final:
             kept.over = True

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkoopman.data.states import SiteStates
 from fedkoopman.koopman.facts import pace
 from fedkoopman.reports.plots import BAND, DOTS, LINE, MOST_COLUMNS, TEXT, label_panels
-from fedkoopman.studies.states import SiteStates
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

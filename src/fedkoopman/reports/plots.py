@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkoopman.studies.states import SiteStates
+from fedkoopman.data.states import SiteStates
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

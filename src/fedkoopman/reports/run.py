@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedkoopman.durable import written_whole
 from fedkoopman.reports import run_statistics as statistics
 from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, curves_figure
 from fedkoopman.reports.page import Cell, Page, counted, number
@@ -12,7 +13,6 @@ from fedkoopman.reports.run_files import RunFiles, read_run
 from fedkoopman.reports.run_model import spectrum_section, trajectory_section
 from fedkoopman.reports.run_sites import sites_section
 from fedkoopman.reports.run_statistics import Spread
-from fedkoopman.studies.files import written_whole
 
 SYMBOLS = {"l1": "ℓ1", "l2": "ℓ2", "l3": "ℓ3", "E": "E", "horizon": "horizon"}
 MEANINGS = {

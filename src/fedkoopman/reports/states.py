@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedkoopman.studies.states import SiteStates
+from fedkoopman.data.states import SiteStates
 
 TABLES = (".csv", ".parquet", ".npz")
 

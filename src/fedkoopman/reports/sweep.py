@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedkoopman.studies.files import written_whole
+from fedkoopman.durable import written_whole
 
 if TYPE_CHECKING:
-    from fedkoopman.studies.grid import Combination
-    from fedkoopman.studies.sweep import Result
+    from fedkoopman.runs.grid import Combination
+    from fedkoopman.runs.sweep import Result
 
 METRICS = ("l1", "l2", "l3", "loss", "E", "horizon")
 SHOWN = ("loss", "E", "horizon")

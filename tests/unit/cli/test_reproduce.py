@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedkoopman.cli import main
-from fedkoopman.studies.paper.result import HOLDS, Claim, Findings, Numbers, Options, Table, Tell
+from fedkoopman.paper.result import HOLDS, Claim, Findings, Numbers, Options, Table, Tell
 
 FIRST, SECOND = "fig-policy", "fig-restart"
 OUT = Path("paper")
@@ -50,7 +50,7 @@ def items(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Counted, Cou
     monkeypatch.chdir(tmp_path)
     both = Counted(), Counted()
     for name, item in zip(("fig_policy", "fig_restart"), both, strict=True):
-        monkeypatch.setattr(f"fedkoopman.studies.paper.{name}.ITEM", item)
+        monkeypatch.setattr(f"fedkoopman.paper.{name}.ITEM", item)
     return both
 
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from fedkoopman.cli.slot_progress import Tally, slot_progress
-from fedkoopman.studies.run import Progress
+from fedkoopman.runs.run import Progress
 
 
 def event(slot: int, seed: int = 0, **record: object) -> Progress:

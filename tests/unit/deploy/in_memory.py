@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.config.scaffold import example_files, write_scaffold
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.rate import Rate
 from fedkoopman.deploy.wire import decode_replies, decode_requests, encode_replies
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.scaffold import example_files, write_scaffold
-from fedkoopman.studies.site_file import SiteFile
 
 LABS = ("lab-a", "lab-b", "lab-c")
 SMALL: dict[str, Any] = {

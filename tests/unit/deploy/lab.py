@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedkoopman.deploy.flower import flower
 from fedkoopman.deploy.processes import Process
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.provisioning.signing import authority, node_keys, server_certificate
-from fedkoopman.deploy.transport import flower
 from fedkoopman.errors import InputError
 
 Answer = Callable[[bytes], bytes]
@@ -99,7 +99,7 @@ class Site:
             self.running[name] = Process(name, command, log, self.env)
 
     def kill(self, name: str) -> None:
-        self.running.pop(name).bury()
+        self.running.pop(name).reap()
 
     def stop(self) -> None:
         for name in list(self.running):

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.site_socket import ask
-from fedkoopman.studies.config import Study
 
 DONE = "the run is finished"
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.kit import open_kit, seal
 from fedkoopman.deploy.provisioning.manifest import kit_content
 from fedkoopman.deploy.site.agent import Agent
@@ -25,8 +27,6 @@ from fedkoopman.deploy.wire import (
     decode_replies,
     encode_requests,
 )
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.site_file import SiteFile
 
 DYNAMICS = """
 import jax.numpy as jnp

@@ -36,7 +36,7 @@ from fedkoopman.evaluation import Metrics
 from fedkoopman.federation.aggregation import aggregate
 from fedkoopman.federation.scoring import combined
 from fedkoopman.federation.slot import select
-from fedkoopman.studies.run import run
+from fedkoopman.runs.run import run
 
 EVERY = {"clients__probability": 1.0}
 """A segment arrives in every slot."""

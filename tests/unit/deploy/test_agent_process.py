@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from unit.deploy.site_lab import SAMPLES, Process, make_site, make_study, write_recording
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.accounts import account_of, trained_by_slot
 from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.store import FILE, reading
@@ -31,8 +32,7 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.network import initialise
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import parts_of
+from fedkoopman.runs.experiment import parts_of
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
 

@@ -21,7 +21,7 @@ from flwr.proto.task_pb2 import Task
 from flwr.superlink.grid import HttpGrid
 from unit.deploy.lab import HELLO, Lab, Site, laboratory, site_of, until
 
-from fedkoopman.deploy.transport.courier import (
+from fedkoopman.deploy.flower.courier import (
     RECORD,
     Stuck,
     ask_agent,
@@ -30,10 +30,10 @@ from fedkoopman.deploy.transport.courier import (
     content_of,
     main,
 )
-from fedkoopman.deploy.transport.fleet import FlowerFleet, acquire_server_task
-from fedkoopman.deploy.transport.flower_apps import client_app, server_app
-from fedkoopman.deploy.transport.inbox import Failure, Inbox
-from fedkoopman.deploy.transport.tasks import Tasks
+from fedkoopman.deploy.flower.fleet import FlowerFleet, acquire_server_task
+from fedkoopman.deploy.flower.flower_apps import client_app, server_app
+from fedkoopman.deploy.flower.inbox import Failure, Inbox
+from fedkoopman.deploy.flower.tasks import Tasks
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 

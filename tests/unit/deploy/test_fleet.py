@@ -33,11 +33,11 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unit.deploy.lab import HELLO, Lab, laboratory, site_of, until
 
-from fedkoopman.deploy.transport import fleet as fleets
-from fedkoopman.deploy.transport import flower
-from fedkoopman.deploy.transport.courier import body_of, content_of
-from fedkoopman.deploy.transport.fleet import FlowerFleet, LinkLost, acquire_server_task
-from fedkoopman.deploy.transport.server_task import ServerTask
+from fedkoopman.deploy.flower import fleet as fleets
+from fedkoopman.deploy.flower import flower
+from fedkoopman.deploy.flower.courier import body_of, content_of
+from fedkoopman.deploy.flower.fleet import FlowerFleet, LinkLost, acquire_server_task
+from fedkoopman.deploy.flower.server_task import ServerTask
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
 
@@ -383,7 +383,7 @@ def test_a_superlink_that_is_killed_ends_the_loop_and_the_sites_return(
     agent.gate.clear()
     asked = len(agent.asked)
     killing = threading.Thread(
-        target=lambda: (until(lambda: len(agent.asked) > asked), lab.link.bury())
+        target=lambda: (until(lambda: len(agent.asked) > asked), lab.link.reap())
     )
     killing.start()
     with pytest.raises(LinkLost, match="the SuperLink does not answer"):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from unit.deploy.lab import Lab, laboratory, until
 
+from fedkoopman.deploy.flower import flower
+from fedkoopman.deploy.flower.server_task import acquire_server_task
+from fedkoopman.deploy.flower.signing_off import SERVER
 from fedkoopman.deploy.processes import Process
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
-from fedkoopman.deploy.transport import flower
-from fedkoopman.deploy.transport.server_task import acquire_server_task
-from fedkoopman.deploy.transport.signing_off import SERVER
 from fedkoopman.errors import ComputationError, InputError
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -67,7 +67,7 @@ def test_commands_listen_on_loopback_only(tmp_path: Path) -> None:
         assert command[command.index("--host") + 1] == "127.0.0.1"
         assert "--insecure" not in command
     assert "--enable-supernode-auth" in link
-    assert node[:3] == [sys.executable, "-m", "fedkoopman.deploy.transport.supernode"]
+    assert node[:3] == [sys.executable, "-m", "fedkoopman.deploy.flower.supernode"]
     plain = flower.supernode_command(server="127.0.0.1:1", port=2, secret=secret)
     assert plain[0].endswith("flower-supernode")
     assert "--insecure" in plain

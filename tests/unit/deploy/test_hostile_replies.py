@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedkoopman.deploy.flower.inbox import Failure
 from fedkoopman.deploy.server.asking import Answers, Broken, ask
 from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
 from fedkoopman.deploy.server.scores import check_table
 from fedkoopman.deploy.server.updates import judged
 from fedkoopman.deploy.server.validation import check_polled
-from fedkoopman.deploy.transport.inbox import Failure
 from fedkoopman.deploy.wire import (
     Envelope,
     Polled,

@@ -12,7 +12,7 @@ from unit.deploy.site_lab import make_site, make_study, write_recording
 from fedkoopman.deploy.site.intake import Drawn, site_system
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.studies.site_preparation import prepared_sites
+from fedkoopman.runs.site_preparation import prepared_sites
 
 
 @pytest.fixture

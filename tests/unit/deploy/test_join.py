@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.site.join import Joining, agreed, asked_for, check_server, consent, prepare
 from fedkoopman.errors import InputError
-from fedkoopman.studies.scaffold import example_files, write_scaffold
 
 SERVER = "127.0.0.1:8443"
 

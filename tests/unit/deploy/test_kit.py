@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning import sealing
 from fedkoopman.deploy.provisioning.code_files import shared_files
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit, read_kit, seal
@@ -21,7 +22,6 @@ from fedkoopman.deploy.provisioning.sealing import (
     unsealed,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
 from fedkoopman.version import __version__
 
 KEYS = {"ca.crt": b"authority", "node.key": b"secret", "node.pub": b"public"}
@@ -84,7 +84,7 @@ def test_a_kit_carries_the_code_that_is_named_and_imported_and_no_other(
 
 
 def test_the_code_in_a_kit_runs_from_there(kit_file: Path, tmp_path: Path) -> None:
-    from fedkoopman.studies.user_code import load_object
+    from fedkoopman.config.user_code import load_object
 
     kit = open_kit(kit_file, tmp_path / "state" / "kit", CODE)
     assert load_object(kit.study.system.name, kit.folder)(2.0) == -2.0  # type: ignore[operator]

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from unit.deploy.site_lab import SAMPLES, make_site, make_study, recording, write_recording
 
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.data.estimator import Estimator
+from fedkoopman.data.held_out import held_out
+from fedkoopman.data.site_knowledge import Knowledge
 from fedkoopman.deploy.site import live
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.live import Live, holds_out
 from fedkoopman.deploy.site.store import Store, StoreError
-from fedkoopman.studies.held_out import held_out
-from fedkoopman.studies.site_file import SiteFile
-from fedkoopman.studies.site_knowledge import Knowledge
-from fedkoopman.studies.site_preparation import Estimator
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_files_arrive_once_as_they_come(site: Site) -> None:
 
 
 def test_states_are_those_that_the_local_engine_estimates(tmp_path: Path, site: Site) -> None:
-    from fedkoopman.studies.site_preparation import prepared_sites
+    from fedkoopman.runs.site_preparation import prepared_sites
 
     for n in range(4):
         write_recording(site.data / f"{n}.csv", n)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from unit.deploy.in_memory import LABS, SMALL, Sites, only, small_study
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.servable import check_servable, policy_for
 from fedkoopman.deploy.server import coordinator, live_page
 from fedkoopman.deploy.server.faults import STEPS
@@ -24,8 +25,7 @@ from fedkoopman.deploy.server.status import read_status, request_readmission
 from fedkoopman.deploy.wire import Evaluate, Evaluated, Poll, Polled, Train, Trained
 from fedkoopman.errors import InputError
 from fedkoopman.federation.policies import Random, Threshold
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.run import Progress, run
+from fedkoopman.runs.run import Progress, run
 
 SLOTS = SMALL["slots"]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import expires, hosts_of
 from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
 from fedkoopman.deploy.provisioning.kit import open_kit, read_kit
@@ -19,7 +20,6 @@ from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.provisioning.sealing import normal_code
 from fedkoopman.deploy.provisioning.signing import matches
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
 
 STUDY = """
 name = "swings"
@@ -344,7 +344,7 @@ import os, signal, sys
 from pathlib import Path
 from fedkoopman.deploy import private
 from fedkoopman.deploy.provisioning.provision import provision
-from fedkoopman.studies.config import Study
+from fedkoopman.config.study import Study
 
 Study.check = lambda self, sites: None  # JAX takes a second to load
 left = int(sys.argv[2])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.server import serve as module
 from fedkoopman.deploy.server.serve import Serving, serve
 from fedkoopman.errors import InputError
-from fedkoopman.studies.scaffold import example_files, write_scaffold
 
 
 @pytest.fixture

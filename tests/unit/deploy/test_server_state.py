@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from unit.deploy.in_memory import LABS, small_study
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import STRIKES, ServerDirectory, ServerState, Standing
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import Parts, parts_of
-from fedkoopman.studies.run_directory import RunDirectory, study_in
+from fedkoopman.runs.experiment import Parts, parts_of
+from fedkoopman.runs.run_directory import RunDirectory, study_in
 
 SCORES = {"loss": 1.0, "l1": 0.1, "E": None}
 

@@ -17,14 +17,14 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 
+from fedkoopman.deploy.flower import supernode
+from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
+from fedkoopman.deploy.flower.signing_off import SERVER, refusal, sign_off
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
-from fedkoopman.deploy.transport import supernode
-from fedkoopman.deploy.transport.patience import Patience
-from fedkoopman.deploy.transport.signing_off import SERVER, refusal, sign_off
 
 
 def test_flowers_loop_still_waits_where_it_is_shortened() -> None:
-    """If this fails, Flower has changed: read `transport/supernode.py` again."""
+    """If this fails, Flower has changed: read `flower/supernode.py` again."""
     waiting = inspect.getsource(loop.start_client_internal)
     assert waiting.count("time.sleep(3)") == 1
     sending = inspect.getsource(loop._push_messages)
@@ -73,7 +73,7 @@ def test_the_shortened_waits_grow_with_the_silence(monkeypatch: pytest.MonkeyPat
     loop.time.sleep(0.5)
     loop.time.sleep(3)
     assert slept[-1] == 0.05, "a message has come meanwhile"
-    patience = Patience(0.1, 1.0)
+    patience = AdaptiveInterval(0.1, 1.0)
     now[0] += 5
     assert patience.seconds() == pytest.approx(0.5)
     patience.refresh()

@@ -7,9 +7,9 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
 
+from fedkoopman.data.states import SiteStates
 from fedkoopman.reports.plots import MOST_POINTS, plot_states
 from fedkoopman.reports.states import columns, write_states
-from fedkoopman.studies.states import SiteStates
 
 
 def site_states(lengths: tuple[int, ...], labels: tuple[str, ...] | None) -> SiteStates:

@@ -10,9 +10,9 @@ from reference import filters
 from scipy.linalg import block_diag, expm
 
 import fedkoopman as fk
+from fedkoopman.config.parts import system_of
+from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.parts import system_of
 from fedkoopman.systems import LocalPolynomial, by_name
 
 H = 0.13

@@ -16,17 +16,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.config.source_file import shown
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import read_file
 from fedkoopman.deploy.provisioning.kit import read_kit, seal
 from fedkoopman.deploy.provisioning.manifest import KEYS, fingerprint, kit_content
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
 from fedkoopman.deploy.provisioning.signing import node_keys
-from fedkoopman.durable import held, writing
+from fedkoopman.durable import held, private_directory, write_private, writing
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.source_file import shown
 
 __all__ = ["FleetDirectory"]
 

@@ -14,13 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.config.loader import read_toml
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.manifest import AGAIN, KEYS, MANIFEST, checked, fingerprint
 from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
-from fedkoopman.durable import sync_directory, writing
+from fedkoopman.durable import private_directory, sync_directory, write_private, writing
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.config_loader import read_toml
 from fedkoopman.version import __version__
 
 __all__ = ["Kit", "open_kit", "read_kit", "seal"]

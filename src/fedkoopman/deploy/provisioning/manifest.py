@@ -6,10 +6,10 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from fedkoopman.config.site_sections import SiteName
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.sealing import FORMAT, check_name
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.site_sections import SiteName
 from fedkoopman.version import __version__
 
 __all__ = ["KEYS", "MANIFEST", "checked", "fingerprint", "kit_content"]

@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from fedkoopman.config.loader import read_toml
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.source_file import shown
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import check_host, need_cryptography, warning
 from fedkoopman.deploy.provisioning.code_files import shared_files
 from fedkoopman.deploy.provisioning.fleet_certificates import certify, public_host
@@ -27,10 +31,6 @@ from fedkoopman.deploy.provisioning.roster import Roster, check_names
 from fedkoopman.deploy.provisioning.signing import SERVER_DAYS
 from fedkoopman.deploy.servable import check_servable
 from fedkoopman.errors import InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.config_loader import read_toml
-from fedkoopman.studies.site_file import SiteFile
-from fedkoopman.studies.source_file import shown
 
 __all__ = ["Provisioned", "provision", "shared_study"]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from importlib.resources import files
 from pathlib import Path
 
-from fedkoopman.deploy.private import private_directory, write_private
+from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError
 
 __all__ = ["find_nginx", "nginx_command", "nginx_conf", "service_files", "write_services"]

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.deploy.private import write_private
+from fedkoopman.config.site_sections import SiteName
+from fedkoopman.durable import write_private
 from fedkoopman.errors import InputError, short, unknown_name
-from fedkoopman.studies.site_sections import SiteName
 
 __all__ = ["Enrolled", "Roster", "check_names"]
 

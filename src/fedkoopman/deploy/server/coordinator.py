@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.servable import policy_for
 from fedkoopman.deploy.server.asking import Answers, Stopped
 from fedkoopman.deploy.server.ending import (
@@ -37,10 +38,9 @@ from fedkoopman.deploy.server.validation import RECENT
 from fedkoopman.deploy.wire import model_digest, tensors_of
 from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import select
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import parts_of
-from fedkoopman.studies.results import METRICS
-from fedkoopman.studies.run import Progress
+from fedkoopman.runs.experiment import parts_of
+from fedkoopman.runs.results import METRICS
+from fedkoopman.runs.run import Progress
 
 __all__ = ["Coordinator"]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
 from fedkoopman.deploy.server.scores import check_table
@@ -16,9 +17,8 @@ from fedkoopman.deploy.server.standings import heard
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import Parts
-from fedkoopman.studies.results import finished_model, summarise
+from fedkoopman.runs.experiment import Parts
+from fedkoopman.runs.results import finished_model, summarise
 
 __all__ = [
     "acknowledge_all",

@@ -29,10 +29,10 @@ from fedkoopman.errors import ComputationError, InputError
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
 
+    from fedkoopman.config.study import Study
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.deploy.server.asking import Fleet
-    from fedkoopman.studies.config import Study
-    from fedkoopman.studies.run import Progress
+    from fedkoopman.runs.run import Progress
 
 __all__ = ["federate", "main", "run_on"]
 
@@ -91,7 +91,7 @@ def federate(
     from fedkoopman.deploy.server.rounds import Rounds
     from fedkoopman.deploy.server.server_state import ServerDirectory
     from fedkoopman.deploy.wire import Envelope
-    from fedkoopman.studies.experiment import parts_of
+    from fedkoopman.runs.experiment import parts_of
 
     check_servable(study, period)
     enrolled = roster()
@@ -161,7 +161,7 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
 
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
-    from fedkoopman.deploy.transport.fleet import acquire_server_task
+    from fedkoopman.deploy.flower.fleet import acquire_server_task
 
     certificates = settings["certificates"]
     with acquire_server_task(
@@ -175,11 +175,11 @@ def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]
 def _federated(
     settings: Mapping[str, Any], grid: "HttpGrid", lost: Callable[[], bool], stop: threading.Event
 ) -> dict[str, Any] | None:
+    from fedkoopman.deploy.flower.fleet import FlowerFleet
     from fedkoopman.deploy.provisioning.certificates import expires
     from fedkoopman.deploy.provisioning.provision import shared_study
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.deploy.server.asking import site_of
-    from fedkoopman.deploy.transport.fleet import FlowerFleet
     from fedkoopman.deploy.wire import Acknowledge, Envelope, encode_requests
 
     study, fleet = shared_study(Path(settings["study"])), Path(settings["fleet"])

@@ -13,8 +13,8 @@ from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics
 from fedkoopman.federation.scoring import combined
 from fedkoopman.federation.simulation import scores_of
-from fedkoopman.studies.experiment import Parts
-from fedkoopman.studies.results import METRICS
+from fedkoopman.runs.experiment import Parts
+from fedkoopman.runs.results import METRICS
 
 __all__ = ["Scored", "check_table", "evaluated", "scored"]
 

@@ -16,16 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkoopman.deploy.heeding import heeded
-from fedkoopman.deploy.private import private_directory, write_private
-from fedkoopman.deploy.provisioning.certificates import warning
-from fedkoopman.deploy.provisioning.provision import shared_study
-from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
-from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.server.metrics import serve_metrics
-from fedkoopman.deploy.supervisor import Child, Supervisor
-from fedkoopman.deploy.transport.control import enrol
-from fedkoopman.deploy.transport.flower import (
+from fedkoopman.deploy.flower.control import enrol
+from fedkoopman.deploy.flower.programs import (
     ServerCertificate,
     environment,
     free_port,
@@ -33,7 +25,14 @@ from fedkoopman.deploy.transport.flower import (
     superlink_command,
     wait_ready,
 )
-from fedkoopman.durable import held, write_whole
+from fedkoopman.deploy.heeding import heeded
+from fedkoopman.deploy.provisioning.certificates import warning
+from fedkoopman.deploy.provisioning.provision import shared_study
+from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
+from fedkoopman.deploy.provisioning.roster import Roster
+from fedkoopman.deploy.server.metrics import serve_metrics
+from fedkoopman.deploy.supervisor import Child, Supervisor
+from fedkoopman.durable import held, private_directory, write_private, write_whole
 from fedkoopman.errors import ComputationError, InputError
 
 __all__ = ["Serving", "serve"]

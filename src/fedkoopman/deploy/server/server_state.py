@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import Parts
-from fedkoopman.studies.run_directory import RunDirectory
-from fedkoopman.studies.seed_directory import SeedDirectory
+from fedkoopman.runs.experiment import Parts
+from fedkoopman.runs.run_directory import RunDirectory
+from fedkoopman.runs.seed_directory import SeedDirectory
 
 __all__ = ["ServerDirectory", "ServerState", "Standing"]
 

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.servable import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
 from fedkoopman.deploy.site.rate import Rate
@@ -36,8 +38,6 @@ from fedkoopman.deploy.wire import (
     encode_replies,
 )
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.version import __version__
 
 __all__ = ["Agent", "preview"]

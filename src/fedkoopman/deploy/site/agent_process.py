@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from fedkoopman.config.site_file import SiteFile
 from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
@@ -22,7 +23,6 @@ from fedkoopman.deploy.site.site_socket import listening, serve
 from fedkoopman.deploy.site.store import socket_path
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.studies.site_file import SiteFile
 
 __all__ = ["main", "withheld"]
 

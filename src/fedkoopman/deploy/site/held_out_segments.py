@@ -5,8 +5,8 @@ from typing import overload
 
 import numpy as np
 
+from fedkoopman.data.estimator import HeldOut
 from fedkoopman.deploy.site.store import Store
-from fedkoopman.studies.site_preparation import HeldOut
 
 __all__ = ["HeldOutSegments"]
 

@@ -16,20 +16,20 @@ from pathlib import Path
 
 import numpy as np
 
+from fedkoopman.config.parts import sensor_for, site_files, system_of
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.source_file import shown
+from fedkoopman.config.study import Study
+from fedkoopman.data.estimator import Estimator, estimator_of
+from fedkoopman.data.segments import Segment, segments
+from fedkoopman.data.site_knowledge import Knowledge
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import ComputationError
 from fedkoopman.sensors import Sensor
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.parts import system_of
-from fedkoopman.studies.segments import Segment, segments
-from fedkoopman.studies.site_file import SiteFile
-from fedkoopman.studies.site_knowledge import Knowledge
-from fedkoopman.studies.site_preparation import Estimator, estimator_of, sensor_for, site_files
-from fedkoopman.studies.site_surveys import too_short
-from fedkoopman.studies.source_file import shown
-from fedkoopman.studies.survey import survey
+from fedkoopman.survey.site_surveys import too_short
+from fedkoopman.survey.survey import survey
 from fedkoopman.systems import System
 
 __all__ = ["LOG", "Drawn", "Intake", "made_of", "site_system"]

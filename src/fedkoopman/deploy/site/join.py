@@ -14,21 +14,21 @@ from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
 
-from fedkoopman.deploy.heeding import heeded
-from fedkoopman.deploy.private import private_directory, write_private
-from fedkoopman.deploy.provisioning.kit import Kit, open_kit
-from fedkoopman.deploy.site.store import socket_path, state_directory
-from fedkoopman.deploy.supervisor import Child, Supervisor
-from fedkoopman.deploy.transport.flower import (
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.deploy.flower.programs import (
     courier_command,
     environment,
     free_port,
     make_secret,
     supernode_command,
 )
-from fedkoopman.deploy.transport.signing_off import SERVER
+from fedkoopman.deploy.flower.signing_off import SERVER
+from fedkoopman.deploy.heeding import heeded
+from fedkoopman.deploy.provisioning.kit import Kit, open_kit
+from fedkoopman.deploy.site.store import socket_path, state_directory
+from fedkoopman.deploy.supervisor import Child, Supervisor
+from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError, short
-from fedkoopman.studies.site_file import SiteFile
 from fedkoopman.version import __version__
 
 __all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]

@@ -12,15 +12,15 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.data.estimator import Estimator, estimator_of
+from fedkoopman.data.segments import Segment, segments
+from fedkoopman.data.site_knowledge import ENOUGH, Knowledge
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
 from fedkoopman.deploy.site.intake import LOG, Intake, made_of
 from fedkoopman.deploy.site.store import StoreError
 from fedkoopman.deploy.site.watching import candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import InputError
-from fedkoopman.studies.segments import Segment, segments
-from fedkoopman.studies.site_file import SiteFile
-from fedkoopman.studies.site_knowledge import ENOUGH, Knowledge
-from fedkoopman.studies.site_preparation import Estimator, estimator_of
 
 __all__ = ["Live", "holds_out"]
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.wire import (
     Acknowledge,
@@ -26,8 +28,6 @@ from fedkoopman.deploy.wire import (
     tensors_of,
 )
 from fedkoopman.errors import ComputationError
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.site_file import SiteFile
 
 __all__ = ["preview_lines"]
 

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedkoopman.deploy.lock import locked
 from fedkoopman.deploy.site.store_errors import StoreError, damaged, told
 from fedkoopman.deploy.site.store_tables import APPLICATION, OF_A_STUDY, SCHEMA, TABLES
+from fedkoopman.durable import locked
 from fedkoopman.errors import InputError
 
 __all__ = ["FILE", "Store", "StoreError", "reading", "socket_path", "state_directory"]

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.config.study import Study
+from fedkoopman.data.estimator import Estimator
 from fedkoopman.deploy.site.catalogue import Counts
 from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
 from fedkoopman.deploy.wire import Tensors, tensors_of, weights_of
@@ -20,11 +22,10 @@ from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import Weights, initialise
 from fedkoopman.koopman.training import client_update, train
-from fedkoopman.studies.config import Study
-from fedkoopman.studies.experiment import parts_of
-from fedkoopman.studies.results import bare_model, measured_sums
-from fedkoopman.studies.site_preparation import Estimator, PreparedSite
-from fedkoopman.studies.site_scores import scores_of
+from fedkoopman.runs.experiment import parts_of
+from fedkoopman.runs.results import bare_model, measured_sums
+from fedkoopman.runs.site_preparation import PreparedSite
+from fedkoopman.runs.site_scores import scores_of
 from fedkoopman.systems import System
 
 __all__ = ["Work"]
@@ -101,7 +102,7 @@ class Work:
     def table(
         self, weights: Weights, estimator: Estimator, held_out: HeldOutSegments, counts: Counts
     ) -> dict[str, Any]:
-        """The site's entry in the summary, as `studies.site_scores` has it; but no names."""
+        """The site's entry in the summary, as `runs.site_scores` has it; but no names."""
         site = PreparedSite(
             estimator.site.name,
             estimator.sensor,

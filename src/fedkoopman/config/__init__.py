@@ -1,0 +1,1 @@
+"""Study and site files: schema, rules, reference, and what they name as objects."""

@@ -1,0 +1,310 @@
+"""A study's system, sensors and noise as objects; what does not fit is refused by its key.
+
+This is where a study meets JAX: `check_parts` is all of `Study.check`.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fedkoopman.config.recordings import recordings_of
+from fedkoopman.config.sections import per_client
+from fedkoopman.config.source_file import shown
+from fedkoopman.config.user_code import load_object
+from fedkoopman.covariance import covariance
+from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
+from fedkoopman.systems import System, by_name
+
+if TYPE_CHECKING:
+    from fedkoopman.config.site_file import SiteFile
+    from fedkoopman.config.study import Study
+
+
+def system_of(study: "Study", inputs: int | None = None) -> System:
+    """The true system.
+
+    Arguments:
+        inputs: how many known inputs it takes, where the site files that say so are elsewhere.
+    """
+    name, parameters = study.system.name, study.system.parameters
+    if ".py:" not in name:
+        with _naming("system.parameters"):
+            return by_name(name, **parameters)
+    with _naming("system.name"):
+        found = load_object(name, study.root)
+        if not isinstance(found, System) and not callable(found):
+            raise InputError(
+                f"{name!r} is a {type(found).__name__}, not a System: make one with "
+                "fedkoopman.System.from_function, or name a function ẋ = f(x)"
+            )
+    if not isinstance(found, System):
+        return _from_function(study, found, inputs)
+    if found.input_dim and not study.sites.files:
+        raise InputError(
+            f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
+            "give, write the system without"
+        )
+    with _naming("system.parameters"):
+        return found.with_parameters(**parameters)
+
+
+def _from_function(study: "Study", f: Callable[..., Any], inputs: int | None) -> System:
+    """ẋ = f(x), or f(x, u) where sites have inputs, with its keywords as parameters."""
+    name, states, options = study.system.name, study.system.states, dict(study.system.parameters)
+    if not states:
+        raise InputError(
+            f"system.name: {name!r} is a function, which does not say how many states there are: "
+            'name them, as system.states = ["theta", "omega"]'
+        )
+    dt = options.pop("dt", None)
+    if dt is None:
+        raise InputError("system.parameters has no dt: give the sampling interval, as dt = 0.02")
+    with _naming(f"system.name {name!r}"):
+        parameters, positional = _signature(f)
+    for option in options:
+        if option not in parameters:
+            raise unknown_name("parameter in system.parameters", option, parameters)
+    if positional == 1:
+        inputs = 0
+    elif inputs is None:
+        inputs = input_count(study)
+    if positional > 1 and not inputs:
+        raise InputError(
+            f"system.name {name!r} takes {positional} arguments, so a state and inputs, but the "
+            "study's sites have no data.inputs: name their columns, or write f(x)"
+        )
+    with _naming(f"system.name {name!r}"):
+        return System.from_function(
+            f, len(states), dt, states, parameters=parameters | options, input_dim=inputs
+        )
+
+
+def _signature(f: Callable[..., Any]) -> tuple[dict[str, float], int]:
+    """A function's keywords with their defaults, and how many arguments come before them."""
+    try:
+        given = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InputError(f"its arguments are not known ({error}): write def f(x): …") from error
+    defaults = {p.name: p.default for p in given if p.default is not inspect.Parameter.empty}
+    for name, value in defaults.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InputError(f"its parameter {name} is {short(value)}: give a number")
+    return {name: float(v) for name, v in defaults.items()}, len(given) - len(defaults)
+
+
+def input_count(study: "Study") -> int:
+    """How many known inputs the study's sites record."""
+    from fedkoopman.config.site_file import SiteFile
+
+    counts = {len(SiteFile.load(study.root / file).data.inputs) for file in study.sites.files}
+    if len(counts) > 1:
+        raise InputError(
+            f"sites record {sorted(counts)} inputs: name the same inputs in all site files"
+        )
+    return counts.pop() if counts else 0
+
+
+def believed_systems(study: "Study", system: System) -> tuple[System, ...]:
+    """The system that each client's filter believes in, f_n.
+
+    Arguments:
+        study: whose `clients.dynamics` is meant.
+        system: the true one.
+    """
+    believed = study.clients.dynamics
+    if not believed:
+        return (system,) * study.clients.count
+    columns = [per_client(value, study.clients.count) for value in believed.values()]
+    rows = list(zip(*columns, strict=True))
+    with _naming("clients.dynamics"):
+        distinct = {
+            row: system.with_parameters(**dict(zip(believed, row, strict=True)))
+            for row in dict.fromkeys(rows)
+        }
+    return tuple(distinct[row] for row in rows)
+
+
+def sensor_of(
+    table: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path, key: str
+) -> Sensor:
+    """The sensor that a table of `clients.sensor` describes.
+
+    Arguments:
+        table: the kind and its keys.
+        state_dim: the number of states.
+        seed: of a random kind; a seed in the table is not looked at here.
+        folder: where a function's file is looked up.
+        key: the table's dotted key, for messages.
+    """
+    options = {name: value for name, value in table.items() if name not in ("kind", "seed")}
+    with _naming(key):
+        sensor: Sensor
+        if table["kind"] == "random-frame":
+            sensor = LinearSensor.random_frame(state_dim, seed=seed, **options)
+        elif table["kind"] == "perturbed-identity":
+            sensor = LinearSensor.perturbed_identity(state_dim, seed=seed, **options)
+        elif table["kind"] == "identity":
+            sensor = LinearSensor.identity(state_dim, **options)
+        elif table["kind"] == "linear":
+            sensor = LinearSensor(**options)
+        else:
+            h = load_object(options.pop("function"), folder)
+            if not callable(h):
+                raise InputError(f"{table['function']!r} is not a function: write z = h(x)")
+            sensor = FunctionSensor(h, **options)
+        sensor.check_state(state_dim)
+        return sensor
+
+
+def site_files(study: "Study", system: System | None = None) -> tuple["SiteFile", ...]:
+    """The study's site files, checked against its system and against each other."""
+    from fedkoopman.config.site_file import SiteFile
+
+    system = system or system_of(study)
+    files = [SiteFile.load(study.root / file) for file in study.sites.files]
+    seen: dict[str, Path] = {}
+    for site in files:
+        if site.name in seen:
+            raise InputError(
+                f"{shown(site.path)} and {shown(seen[site.name])} are both called "
+                f"{site.name!r}: give every site a name of its own"
+            )
+        seen[site.name] = site.path
+        site.check_states(system.names)
+        if len(site.data.inputs) != system.input_dim:
+            raise InputError(
+                f"{shown(site.path)}: data.inputs names {len(site.data.inputs)} columns but the "
+                f"system takes {system.input_dim} inputs: name one column per input"
+            )
+        sensor_for(site, system)
+    return tuple(files)
+
+
+def sensor_for(site: "SiteFile", system: System) -> Sensor:
+    """The site's sensor."""
+    key = f"{shown(site.path)}: sensor"
+    return sensor_of(site.sensor, system.dim, seed=0, folder=site.folder, key=key)
+
+
+def noise_of(form: Any, dim: int, key: str) -> np.ndarray:
+    """The covariance matrix (dim, dim) that a variance, a diagonal or a matrix stands for.
+
+    Arguments:
+        form: as it stands in the study.
+        dim: the number of components.
+        key: the dotted key, for messages.
+    """
+    [(kind, value)] = form.items() if isinstance(form, Mapping) else [("variance", form)]
+    if kind != "variance" and len(value) != dim:
+        size = f"{dim} numbers" if kind == "diagonal" else f"{dim} rows of {dim} numbers"
+        raise InputError(
+            f"{key}.{kind} is for {len(value)} components but there are {dim}: give {size}"
+        )
+    return covariance(value, dim, key)
+
+
+def check_parts(study: "Study", sites: bool = True) -> None:
+    """Refuse a study whose values do not fit its system.
+
+    Arguments:
+        sites: whether to look at its site files; they may be elsewhere.
+    """
+    system = system_of(study, None if sites else 1)
+    _check_network(study, system)
+    _check_estimation(study, system)
+    if study.sites.files:
+        if sites:
+            site_files(study, system)
+        with _naming("system.unknown"):
+            system.with_parameters(**study.system.unknown)
+    else:
+        believed_systems(study, system)
+        _check_clients(study, system)
+    recordings_of(study, system)
+    if ".py:" in study.policy.name:
+        with _naming("policy.name"):
+            if not callable(load_object(study.policy.name, study.root)):
+                raise InputError(f"{study.policy.name!r} is not a function: write one")
+
+
+def _check_network(study: "Study", system: System) -> None:
+    if study.network.components_for(system.dim) < system.dim:
+        raise InputError(
+            f"network.components is {study.network.components}, smaller than the state of "
+            f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
+        )
+
+
+def _check_estimation(study: "Study", system: System) -> None:
+    estimation, dim = study.estimation, system.dim
+    if estimation.method in ("ukf", "ukf-resampled") and dim + estimation.kappa <= 0:
+        raise InputError(
+            f"estimation.kappa is {estimation.kappa:g} but {study.system.name} has {dim} states "
+            f"and sigma points need states + kappa > 0: give a number > {-dim}"
+        )
+    spread = estimation.alpha**2 * (dim + estimation.kappa)
+    if estimation.method in ("ukf", "ukf-resampled") and not 1e-12 < spread < 1e12:
+        raise InputError(
+            f"estimation.alpha is {estimation.alpha:g}, which spreads the sigma points by "
+            f"{spread:.3g} variances: give one with 1e-12 < alpha² (states + kappa) < 1e12"
+        )
+    mean = estimation.initial_mean
+    if isinstance(mean, tuple) and len(mean) != dim:
+        raise InputError(
+            f"estimation.initial_mean has {len(mean)} numbers but {study.system.name} has {dim} "
+            "states: give one number, or one per state"
+        )
+    noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+
+
+def _check_clients(study: "Study", system: System) -> None:
+    """Sensors and noise of every client; what is the same for many is looked at once."""
+    clients, particle = study.clients, study.estimation.method == "particle"
+    observed: dict[str, int] = {}
+    seen: set[tuple[str, int]] = set()
+    sensors = list(_entries(clients.sensor, "clients.sensor"))
+    noises = list(_entries(clients.observation_noise, "clients.observation_noise"))
+    for n in range(max(len(sensors), len(noises))):
+        sensor_key, table = sensors[n % len(sensors)]
+        if repr(table) not in observed:
+            sensor = sensor_of(table, system.dim, seed=0, folder=study.root, key=sensor_key)
+            observed[repr(table)] = sensor.dim
+        key, form = noises[n % len(noises)]
+        pair = (repr(form), observed[repr(table)])
+        if pair not in seen:
+            _check_definite(noise_of(form, pair[1], key), key, particle)
+            seen.add(pair)
+    for key, form in _entries(clients.process_noise, "clients.process_noise"):
+        noise = noise_of(form, system.dim, key)
+        _check_definite(noise, key, particle and study.estimation.smooth)
+
+
+def _check_definite(noise: np.ndarray, key: str, needed: bool) -> None:
+    lowest = float(np.linalg.eigvalsh(noise)[0]) if needed else 1.0
+    if lowest <= 0:
+        raise InputError(
+            f'{key} has the eigenvalue {lowest:.3g} but estimation.method "particle" divides by '
+            "its density: give a positive definite covariance"
+        )
+
+
+def _entries(value: Any, key: str) -> Iterator[tuple[str, Any]]:
+    """What a key holds, with the key of each: one for all, or one per client."""
+    if isinstance(value, tuple):
+        yield from ((f"{key}[{n}]", entry) for n, entry in enumerate(value))
+    else:
+        yield key, value
+
+
+@contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Let the errors of other packages begin with the study's key."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error

@@ -1,0 +1,288 @@
+"""The sections of a study: every key with its default, its meaning and what it may be.
+
+Checks and printed reference both come from these statements. The defaults are the paper's.
+"""
+# ruff: noqa: RUF009 - what `key` returns is a field, with a factory where the default is a table
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+from fedkoopman.config.loader import Section, key
+from fedkoopman.config.rules import (
+    Auto,
+    Choice,
+    Files,
+    Flag,
+    Names,
+    OneOrEach,
+    Real,
+    Weights,
+    Whole,
+)
+from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
+
+SYSTEMS = (
+    "van-der-pol",
+    "pendulum",
+    "lorenz63",
+    "double-pendulum",
+    "yni",
+    "lorenz96",
+    "random-walk",
+)
+METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
+ACTIVATIONS = (
+    "relu",
+    "leaky_relu",
+    "elu",
+    "selu",
+    "celu",
+    "gelu",
+    "silu",
+    "mish",
+    "tanh",
+    "sigmoid",
+    "softplus",
+    "softsign",
+    "sin",
+    "identity",
+)
+"""Names of other packages' tables, repeated so that a study is read without JAX; tests compare."""
+POLICIES = ("threshold", "random", "round-robin")
+
+Entry = TypeVar("Entry")
+
+
+def per_client(value: Entry | tuple[Entry, ...], count: int) -> tuple[Entry, ...]:
+    """One value per client, of a key that may hold one for all or a tuple."""
+    return value if isinstance(value, tuple) else (value,) * count
+
+
+@dataclass(frozen=True)
+class SystemSection(Section):
+    """What all clients observe."""
+
+    section: ClassVar[str] = "system"
+
+    name: str = key(
+        "lorenz63",
+        Choice(SYSTEMS, "file.py:object"),
+        "The observed system: a name, or a System in a Python file beside the study",
+        "f",
+    )
+    parameters: dict[str, Any] = key(
+        {},
+        ByName(Keyword(), "a table such as { dt = 0.02, b = 28.0 }, of what the system takes"),
+        "What differs from the system's own parameters and sampling interval dt",
+    )
+    states: tuple[str, ...] = key(
+        (),
+        Names("a list of names, one per state"),
+        "Names of the states, where the system is a function ẋ = f(x) in a Python file; its "
+        "keywords are parameters",
+    )
+    unknown: dict[str, Any] = key(
+        {},
+        ByName(Real(), "a table of parameters with first guesses, such as { length = 1.2 }"),
+        "Parameters that sites with data of their own estimate, each from its data, before they "
+        "train; what they find is combined",
+    )
+
+
+@dataclass(frozen=True)
+class SitesSection(Section):
+    """Real sites with files of their own; their clients are not simulated."""
+
+    section: ClassVar[str] = "sites"
+
+    files: tuple[str, ...] = key(
+        (), Files((".toml",)), "A site file per site; none: clients are simulated"
+    )
+    repeat: bool = key(
+        True, Flag(), "Whether a site's segments arrive again, in order, after the last of them"
+    )
+    arrivals: str = key(
+        "drawn",
+        Choice(("drawn", "live")),
+        "drawn: the next segment arrives in a slot in which the observation succeeds; live: with "
+        "serve and join, segments arrive as their files do, each once (run takes one per slot)",
+    )
+
+
+@dataclass(frozen=True)
+class SegmentsSection(Section):
+    """What one successful observation yields."""
+
+    section: ClassVar[str] = "segments"
+
+    steps: int = key(300, Whole(2), "Samples per successful observation", "ζ")
+    restart: int = key(
+        1, Whole(1), "Slots after which the system starts again from a random state", "ξ"
+    )
+
+
+@dataclass(frozen=True)
+class RecordingsSection(Section):
+    """Measured states that take the place of simulated ones."""
+
+    section: ClassVar[str] = "recordings"
+
+    train: tuple[str, ...] = key(
+        (),
+        Files((".csv", ".npy")),
+        "True states that the clients observe, one recording per file; none: they are simulated",
+    )
+    test: tuple[str, ...] = key(
+        (), Files((".csv", ".npy")), "Held-out states that the server's model is judged on"
+    )
+    windows: str = key(
+        "random",
+        Choice(("random", "consecutive")),
+        "Whether a segment starts anywhere in a recording, or where that of the slot before ends",
+    )
+
+
+@dataclass(frozen=True)
+class ClientsSection(Section):
+    """Who observes, how often, through what, and what they believe."""
+
+    section: ClassVar[str] = "clients"
+
+    count: int = key(5, Whole(1, 10**6), "Number of clients", "N")
+    probability: float | tuple[float, ...] = key(
+        0.7,
+        OneOrEach(Real(0.0, 1.0)),
+        "Probability that a client's observation succeeds in a slot",
+        "p_n",
+    )
+    observation_noise: Any = key(
+        1.0, OneOrEach(Covariance()), "Covariance of the observation noise", "Σ_h"
+    )
+    process_noise: Any = key(
+        1.0,
+        OneOrEach(Covariance()),
+        "Covariance of the process noise that the filters assume; the truth has none",
+        "Σ_f",
+    )
+    sensor: Any = key(
+        {"kind": "random-frame"},
+        OneOrEach(Sensor()),
+        "What a client sees of the state; random kinds are drawn for each client, from the study's "
+        "seed or their own",
+        "h_n",
+    )
+    dynamics: dict[str, Any] = key(
+        {},
+        ByName(
+            OneOrEach(Real()),
+            "a table such as { b = 27.0 } or, with one per client, { b = [28, 27, 28, 28, 29] }",
+        ),
+        "Parameters that the clients' filters believe, where they differ from the truth",
+        "f_n",
+    )
+
+
+@dataclass(frozen=True)
+class EstimationSection(Section):
+    """How a client turns observations into states."""
+
+    section: ClassVar[str] = "estimation"
+
+    method: str = key("ukf", Choice(METHODS), "The filter")
+    smooth: bool = key(True, Flag(), "Whether a smoother follows the filter")
+    alpha: float = key(0.1, Real(0.0, above=True), "Spread of the sigma points", "α")
+    beta: float = key(2.0, Real(), "Weight of the prior's shape; 2 for Gaussian states", "β")
+    kappa: float = key(-1.0, Real(), "Second spread; number of states + kappa must be > 0", "κ")
+    initial_mean: float | tuple[float, ...] = key(
+        0.0, OneOrEach(Real(), "state"), "Expected state before a segment's first sample", "x̂_0"
+    )
+    initial_cov: Any = key(1.0, Covariance(), "Its covariance", "P̂_0")
+    particles: int = key(1000, Whole(2), "Number of particles of the particle filter")
+
+
+@dataclass(frozen=True)
+class NetworkSection(Section):
+    """The deep Koopman network."""
+
+    section: ClassVar[str] = "network"
+
+    components: int | str = key(
+        "auto",
+        Auto(Whole(1)),
+        "Size of the lifted state and of K, at least the number of states; auto is 4 per state",
+        "O",
+    )
+    hidden_layers: int = key(
+        1, Whole(0), "Hidden layers of the encoder, and as many of the decoder", "Z"
+    )
+    width: int = key(30, Whole(1), "Units per hidden layer", "H")
+    activation: str = key("relu", Choice(ACTIVATIONS), "Activation after each hidden layer")
+    window: int = key(1, Whole(1), "Consecutive states that the encoder sees at once", "μ")
+    depth: int = key(1, Whole(1), "Samples by which one application of K advances", "τ")
+
+    def components_for(self, state_dim: int) -> int:
+        """The size of K for a system of so many states."""
+        return 4 * state_dim if isinstance(self.components, str) else self.components
+
+
+@dataclass(frozen=True)
+class TrainingSection(Section):
+    """One client's local training."""
+
+    section: ClassVar[str] = "training"
+
+    epochs: int = key(10, Whole(1), "Passes over the client's data per round", "E")
+    batch: int = key(64, Whole(1), "Training pairs per gradient step", "B")
+    learning_rate: float | tuple[float, ...] = key(
+        0.001, OneOrEach(Real(0.0, above=True)), "Learning rate of Adam", "η"
+    )
+    weight_decay: float = key(1e-7, Real(0.0), "Weight of the L2 term", "λ")
+    decay: float = key(
+        0.995, Real(0.0, 1.0, above=True), "Factor on the learning rate per epoch of a round", "γ"
+    )
+    loss_weights: tuple[float, ...] = key(
+        (1 / 3, 1 / 3, 1 / 3),
+        Weights(3),
+        "Weights of linearity, reconstruction and prediction in the loss",
+        "ω_1, ω_2, ω_3",
+    )
+    precision: str = key(
+        "float32", Choice(("float32", "float64")), "Floating-point type of training"
+    )
+
+
+@dataclass(frozen=True)
+class PolicySection(Section):
+    """Which clients train in a slot."""
+
+    section: ClassVar[str] = "policy"
+
+    name: str = key(
+        "threshold",
+        Choice(POLICIES, "file.py:function"),
+        "The rule: a name, or a function in a Python file beside the study",
+    )
+    segments: float | tuple[float, ...] = key(
+        5.0,
+        OneOrEach(Real(0.0)),
+        "Segments of data from which on the threshold policy activates a client",
+        "ρ_n / ζ",
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationSection(Section):
+    """How the server's model is judged, on noise-free held-out trajectories."""
+
+    section: ClassVar[str] = "evaluation"
+
+    trajectories: int = key(20, Whole(1), "Held-out trajectories of segments.steps steps")
+    horizon: int = key(5, Whole(1), "Most applications of K in E_1 and E_2", "l_1 = l_2")
+    tail_slots: int = key(
+        50, Whole(1), "Last slots over which the summary averages; all, if there are fewer"
+    )
+    valid_error: float = key(
+        0.4,
+        Real(0.0, above=True),
+        "A rollout counts as valid until its error exceeds this share of the test states' spread",
+    )

@@ -1,0 +1,319 @@
+"""A study: everything that decides an experiment, as frozen data read from strict TOML.
+
+    study = Study.paper_default(slots=50).with_values({"training.epochs": 5})
+    study = Study.load("study.toml")
+
+Every way to a `Study` checks it. What can be told without the system is checked without JAX, on
+construction; `Study.check` does the rest, and `Study.load` calls it.
+"""
+# ruff: noqa: RUF009 - what `_part` returns is a field with a factory
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fedkoopman.config.loader import Section, key, keys_of, put, read_toml, unknown_key
+from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text, Whole
+from fedkoopman.config.sections import (
+    ACTIVATIONS,
+    METHODS,
+    SYSTEMS,
+    ClientsSection,
+    EstimationSection,
+    EvaluationSection,
+    NetworkSection,
+    PolicySection,
+    RecordingsSection,
+    SegmentsSection,
+    SitesSection,
+    SystemSection,
+    TrainingSection,
+    per_client,
+)
+from fedkoopman.config.tables import SEED
+from fedkoopman.config.toml import comment, toml_value
+from fedkoopman.errors import InputError, short
+
+__all__ = [
+    "ACTIVATIONS",
+    "METHODS",
+    "SCHEMES",
+    "SYSTEMS",
+    "ClientsSection",
+    "EstimationSection",
+    "EvaluationSection",
+    "NetworkSection",
+    "PolicySection",
+    "RecordingsSection",
+    "SegmentsSection",
+    "SitesSection",
+    "Study",
+    "SystemSection",
+    "TrainingSection",
+    "per_client",
+]
+
+SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized")
+Part = TypeVar("Part", bound=Section)
+
+
+def _part(kind: type[Part]) -> Part:
+    """A field that holds a section."""
+    made: Part = field(default_factory=kind, metadata={"section": kind})
+    return made
+
+
+@dataclass(frozen=True)
+class Study(Section):
+    """An experiment: a system, its observers, and how they learn one model together."""
+
+    name: str = key("paper-default", Text(), "The study's name")
+    seed: int = key(0, SEED, "Seed of every random draw")
+    slots: int = key(200, Whole(1), "Time slots", "M")
+    scheme: str = key(
+        "kf-fedkl", Choice(SCHEMES), "Who trains on what: the paper's method or a benchmark of it"
+    )
+    trajectories: str = key(
+        "common",
+        Choice(("common", "per-client")),
+        "Whether all clients watch one trajectory in a slot, or each its own",
+    )
+    system: SystemSection = _part(SystemSection)
+    sites: SitesSection = _part(SitesSection)
+    segments: SegmentsSection = _part(SegmentsSection)
+    recordings: RecordingsSection = _part(RecordingsSection)
+    clients: ClientsSection = _part(ClientsSection)
+    estimation: EstimationSection = _part(EstimationSection)
+    network: NetworkSection = _part(NetworkSection)
+    training: TrainingSection = _part(TrainingSection)
+    policy: PolicySection = _part(PolicySection)
+    evaluation: EvaluationSection = _part(EvaluationSection)
+    folder: Path | None = field(default=None, compare=False)
+    """Where "file.py:name" and recordings are looked up; the working directory if None. Not part of
+    the TOML."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for part in _parts():
+            given, kind = getattr(self, part.name), part.metadata["section"]
+            if not isinstance(given, kind):
+                given = kind.from_table(given, _known())
+                object.__setattr__(self, part.name, given)
+        if self.folder is not None:
+            object.__setattr__(self, "folder", Path(self.folder))
+        _check_client_lists(self)
+        _check_lengths(self)
+        _check_recordings(self)
+        _check_sites(self)
+
+    @classmethod
+    def paper_default(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
+        """The paper's default experiment.
+
+        Arguments:
+            slots: M.
+            seed: of every random draw.
+            changes: sections or top-level keys, as `clients={"count": 10}`.
+        """
+        return cls.from_dict({"slots": slots, "seed": seed, **changes})
+
+    @classmethod
+    def load(cls, path: str | Path, values: Mapping[str, Any] | None = None) -> "Study":
+        """Read a study file and check all of it, the system included.
+
+        Arguments:
+            path: a TOML file.
+            values: what replaces the file's, by dotted key, as for `with_values`.
+        """
+        path = Path(path)
+        table = read_toml(path)
+        for name, value in (values or {}).items():
+            put(table, str(name), value, _rules())
+        study = cls.from_dict(table, path.absolute().parent)
+        study.check()
+        return study
+
+    @classmethod
+    def from_dict(cls, table: Mapping[str, Any], folder: Path | None = None) -> "Study":
+        """A study from nested tables; what is missing takes its default.
+
+        Arguments:
+            table: as `tomllib` reads it; sections may also be section objects.
+            folder: where "file.py:name" and recordings are looked up.
+        """
+        if not isinstance(table, Mapping):
+            raise InputError(f"a study is {short(table)}: give a table with keys and sections")
+        names = [known for known in _known() if "." not in known]
+        for name in table:
+            if name not in names:
+                raise unknown_key(str(name), _known())
+        return cls(**table, folder=folder)
+
+    def with_values(self, values: Mapping[str, Any]) -> "Study":
+        """The study with some values replaced, checked as far as that needs no JAX.
+
+        Arguments:
+            values: by dotted key, as "slots", "training.epochs" or "system.parameters.b"; Python
+                objects, or text read as TOML ("5", "[1, 2]", "true"), bare words being text.
+        """
+        table = self.to_dict()
+        for name, value in values.items():
+            put(table, str(name), value, _rules())
+        return type(self).from_dict(table, self.folder)
+
+    def check(self, sites: bool = True) -> None:
+        """Check what needs the system: dimensions, sensors, parameters, files. Loads JAX.
+
+        Arguments:
+            sites: whether its site files are here to be looked at.
+        """
+        from fedkoopman.config.parts import check_parts
+
+        check_parts(self, sites)
+
+    @property
+    def root(self) -> Path:
+        """The directory in which "file.py:name" and recordings are looked up."""
+        return self.folder or Path.cwd()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nested tables with every key, as `from_dict` takes them."""
+        return self.table() | {part.name: getattr(self, part.name).table() for part in _parts()}
+
+    def to_toml(self, comments: bool = False) -> str:
+        """The whole study as TOML; reading it gives an equal study.
+
+        Arguments:
+            comments: precede each key with what it means and what it may be.
+        """
+        lines = _lines(self, comments)
+        for part in _parts():
+            kind = part.metadata["section"]
+            lines += ["", *([f"# {kind.__doc__}"] if comments else []), f"[{kind.section}]"]
+            lines += _lines(getattr(self, part.name), comments)
+        return "\n".join(lines) + "\n"
+
+    def digest(self) -> str:
+        """A sha256 that two studies share if and only if they differ at most in their seeds."""
+        table = self.to_dict()
+        del table["seed"]
+        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+
+
+def _parts() -> list[Field[Any]]:
+    return [f for f in fields(Study) if "section" in f.metadata]
+
+
+def _rules() -> dict[str, Rule]:
+    """The rule of every dotted key."""
+    kinds: list[type[Section]] = [Study, *(part.metadata["section"] for part in _parts())]
+    return {kind.dotted(f.name): f.metadata["rule"] for kind in kinds for f in keys_of(kind)}
+
+
+def _known() -> list[str]:
+    """Every dotted key, and every section."""
+    return [*_rules(), *(part.name for part in _parts())]
+
+
+def _lines(section: Section, comments: bool) -> list[str]:
+    lines = []
+    values = section.table()
+    for f in keys_of(type(section)):
+        if comments:
+            default = f.default_factory() if f.default_factory is not MISSING else f.default
+            differs = getattr(section, f.name) != default
+            lines += comment(f.metadata, toml_value(default) if differs else None)
+        lines.append(f"{f.name} = {toml_value(values[f.name])}")
+    return lines
+
+
+def _check_client_lists(study: Study) -> None:
+    """Every list with one per client has that many entries."""
+    count = study.clients.count
+    lists = {
+        name: getattr(study, section)
+        if not attribute
+        else getattr(getattr(study, section), attribute)
+        for name, rule in _rules().items()
+        for section, _, attribute in [name.partition(".")]
+        if isinstance(rule, OneOrEach) and rule.of == "client"
+    }
+    lists |= {f"clients.dynamics.{name}": v for name, v in study.clients.dynamics.items()}
+    for name, value in lists.items():
+        if isinstance(value, tuple) and len(value) != count:
+            raise InputError(
+                f"{name} has {len(value)} entries but clients.count is {count}: give one value for "
+                f"all, or a list of {count}"
+            )
+
+
+def _check_lengths(study: Study) -> None:
+    """A segment is long enough for a training pair, a trajectory for the longest prediction."""
+    steps, window, depth = study.segments.steps, study.network.window, study.network.depth
+    if steps < window + depth:
+        raise InputError(
+            f"segments.steps is {steps}, shorter than network.window + network.depth = {window} + "
+            f"{depth}: give at least {window + depth} steps, or a smaller window or depth"
+        )
+    horizon = study.evaluation.horizon
+    longest = (steps - window + 1) // depth
+    if horizon > longest:
+        raise InputError(
+            f"evaluation.horizon is {horizon} but trajectories of segments.steps = {steps} with "
+            f"network.window = {window} and network.depth = {depth} hold {longest}: give at most "
+            f"{longest}"
+        )
+
+
+def _check_sites(study: Study) -> None:
+    """Real sites bring their own data, and so leave nothing to be simulated."""
+    files = study.sites.files
+    if not files:
+        if study.system.unknown:
+            raise InputError(
+                f"system.unknown names {', '.join(study.system.unknown)} but sites.files is empty: "
+                "parameters are estimated from sites' data, name their site files"
+            )
+        return
+    if len(set(files)) < len(files):
+        raise InputError(f"sites.files names {short(list(files))}: name each site file once")
+    if study.clients.count != len(files):
+        raise InputError(
+            f"clients.count is {study.clients.count} but sites.files names {len(files)} sites: "
+            f"give {len(files)}"
+        )
+    if study.scheme == "perfect-data":
+        raise InputError(
+            'scheme is "perfect-data" but real sites do not know the true states: give another'
+        )
+    if study.recordings.train:
+        raise InputError("both sites.files and recordings.train are given: give one of them")
+    for part, names in (
+        (study.clients, ("sensor", "observation_noise", "process_noise", "dynamics")),
+        (study.estimation, ("initial_mean", "initial_cov")),
+    ):
+        for name in names:
+            if getattr(part, name) != getattr(type(part)(), name):
+                raise InputError(
+                    f"{part.dotted(name)} is {short(getattr(part, name))} but every site says this "
+                    "for itself: leave it out, and look into the site files"
+                )
+
+
+def _check_recordings(study: Study) -> None:
+    """Recordings come in both kinds, and do not start anew from a random state."""
+    given = study.recordings
+    for missing, other in (("test", "train"), ("train", "test")):
+        if getattr(given, other) and not getattr(given, missing):
+            raise InputError(
+                f"recordings.{missing} is empty but recordings.{other} is not: give files for "
+                "both, or for none"
+            )
+    if given.train and study.segments.restart != 1:
+        raise InputError(
+            f"segments.restart is {study.segments.restart} but the states are recorded: give 1, "
+            'and choose between "random" and "consecutive" by recordings.windows'
+        )

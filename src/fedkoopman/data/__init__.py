@@ -1,0 +1,1 @@
+"""Sites' files: formats, segments, the time grid, and states made of them."""

@@ -1,0 +1,175 @@
+"""Replies as they arrive at the SuperLink: fetched whole, without waiting for any of them.
+
+Flower's own `pull_messages` waits until the content of each reply is there, for minutes if its
+sender died while sending; one site could so hold up all others. Here a reply whose content is
+still on its way is looked at again next time. Nothing is believed about it before it is read: its
+parts are counted, and none may be larger than a message may be.
+"""
+
+import logging
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from flwr.app import Message
+from flwr.common.constant import ErrorCode
+from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest, ObjectTree, PullObjectRequest
+from flwr.proto.runtime_pb2 import PullAppMessagesRequest
+from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.superlink.grid import HttpGrid
+
+from fedkoopman.deploy.flower.courier import body_of
+from fedkoopman.deploy.server.asking import Broken
+from fedkoopman.deploy.wire import LARGEST
+from fedkoopman.errors import InputError
+
+__all__ = ["Failure", "Inbox"]
+
+log = logging.getLogger(__name__)
+PARTS = 3
+"""A message, its records, and the one record."""
+ROOM = 4096
+"""Bytes that Flower may add to a body."""
+ABSENT = (
+    ErrorCode.MESSAGE_UNAVAILABLE,
+    ErrorCode.REPLY_MESSAGE_UNAVAILABLE,
+    ErrorCode.NODE_UNAVAILABLE,
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error in place of a reply.
+
+    Arguments:
+        absent: the SuperLink says so, as the node is away or the message was too old; otherwise
+            the site does.
+        broken: the site answered, against the rules.
+    """
+
+    reason: str
+    absent: bool = False
+    broken: bool = False
+
+    @property
+    def told(self) -> str:
+        """The reason, as those hear it who asked."""
+        return Broken(self.reason) if self.broken else self.reason
+
+
+@dataclass
+class _Arriving:
+    """A reply whose content may still be on its way.
+
+    Arguments:
+        since: when the last of it came.
+    """
+
+    id: str
+    parts: list[str]
+    contents: dict[str, bytes] = field(default_factory=dict)
+    since: float = field(default_factory=time.monotonic)
+
+
+class Inbox:
+    """Replies to messages that were sent through a grid."""
+
+    def __init__(self, grid: HttpGrid) -> None:
+        self._grid = grid
+        self._arriving: dict[str, _Arriving] = {}
+
+    def collect(self, asked: Collection[str]) -> list[tuple[str, bytes | Failure]]:
+        """What has come: the message that is answered, and the body or what stands in its place.
+
+        Arguments:
+            asked: the ids of all messages that await a reply.
+        """
+        arrived = self._headers([id for id in asked if id not in self._arriving])
+        for id in [id for id in self._arriving if id in asked]:
+            if (outcome := self._fetch(self._arriving[id])) is not None:
+                self._done(self._arriving.pop(id).id)
+                arrived.append((id, outcome))
+        for id in [id for id in self._arriving if id not in asked]:
+            self._done(self._arriving.pop(id).id)
+        return arrived
+
+    def stalled(self) -> dict[str, float]:
+        """Messages whose replies are announced but incomplete, and seconds since more came.
+
+        A sender whose announcement was received, but who did not hear so, announces the reply
+        again, is told that nobody waits for it, and keeps the content to itself.
+        """
+        now = time.monotonic()
+        return {id: now - reply.since for id, reply in self._arriving.items()}
+
+    def _headers(self, asked: list[str]) -> list[tuple[str, bytes | Failure]]:
+        """Learn which replies have come; errors are complete at once."""
+        if not asked:
+            return []
+        request = PullAppMessagesRequest(message_ids=asked)
+        found = self._grid._runtime_client.PullMessages(request)
+        complete: list[tuple[str, bytes | Failure]] = []
+        for header, tree in zip(found.messages_list, found.message_object_trees, strict=True):
+            about = header.metadata
+            if about.reply_to_message_id not in asked:
+                log.warning("dropped a message that answers none of ours")
+                self._done(about.message_id)
+            elif header.HasField("error"):
+                reason = " ".join(header.error.reason.split())[:500]
+                failure = Failure(reason, header.error.code in ABSENT)
+                self._done(about.message_id)
+                complete.append((about.reply_to_message_id, failure))
+            elif (parts := _parts(tree)) is None:
+                self._done(about.message_id)
+                failure = Failure("sends a reply of other parts", broken=True)
+                complete.append((about.reply_to_message_id, failure))
+            else:
+                reply = _Arriving(about.message_id, parts)
+                self._arriving[about.reply_to_message_id] = reply
+        return complete
+
+    def _fetch(self, reply: _Arriving) -> bytes | Failure | None:
+        """The body, once all of its parts are there."""
+        grid = self._grid
+        for part in reply.parts:
+            if part in reply.contents:
+                continue
+            request = PullObjectRequest(node=grid.node, run_id=grid.run.run_id, object_id=part)
+            found = grid._runtime_client.PullObject(request)
+            if not found.object_found:
+                return Failure("its reply was not sent to the end")
+            if not found.object_available:
+                return None
+            if len(found.object_content) > LARGEST + ROOM:
+                return Failure(f"sends more than {LARGEST} bytes", broken=True)
+            reply.contents[part] = found.object_content
+            reply.since = time.monotonic()
+        try:
+            message = inflate_object_from_contents(reply.id, reply.contents)
+            if not isinstance(message, Message) or not message.has_content():
+                return Failure("sends a reply without content", broken=True)
+            return body_of(message.content)
+        except InputError as error:
+            return Failure(f"sends no reply: {error}", broken=True)
+        except Exception as error:  # whatever a stranger's bytes bring about
+            why = f"sends what cannot be read ({type(error).__name__})"
+            return Failure(why, broken=True)
+
+    def _done(self, message: str) -> None:
+        """Let the SuperLink forget a reply."""
+        grid = self._grid
+        request = ConfirmMessageReceivedRequest(
+            node=grid.node, run_id=grid.run.run_id, message_object_id=message
+        )
+        grid._runtime_client.ConfirmMessageReceived(request)
+
+
+def _parts(tree: ObjectTree) -> list[str] | None:
+    """The names of a reply's parts, if there are as many as there should be."""
+    parts: list[str] = []
+    for part in iterate_object_tree(tree):
+        if len(parts) == PARTS:
+            return None
+        parts.append(part.object_id)
+    return parts if len(parts) == PARTS else None

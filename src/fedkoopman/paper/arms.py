@@ -1,0 +1,218 @@
+"""Items that compare runs: some studies, the same seeds for all, and what their records say.
+
+A study is run once, in a directory of its own that all items share: the paper's default experiment
+stands in eight of them.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.config.names import folder_name
+from fedkoopman.config.study import Study
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.paper.result import Findings, Options, Tell
+from fedkoopman.version import __version__
+
+__all__ = ["Arm", "Measured", "Runs", "variant"]
+
+METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
+FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}
+"""What --fast makes of a study, where that is less."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One of the studies that an item compares.
+
+    Attributes:
+        label: of its line in the figure and its row in the table.
+        study: what is run; its seed is not looked at.
+        value: its place on an axis, where the item varies a number.
+    """
+
+    label: str
+    study: Study
+    value: float | None = None
+
+
+def variant(changes: Mapping[str, Any]) -> Study:
+    """The paper's default experiment with some values changed, named after them.
+
+    Changes that change nothing are left out, so that equal experiments are equal studies.
+    """
+    default = Study.paper_default()
+    same = default.digest()
+    real = {k: v for k, v in changes.items() if default.with_values({k: v}).digest() != same}
+    if not real:
+        return default
+    name = ", ".join(f"{key}={json.dumps(value)}" for key, value in real.items())
+    return default.with_values({**real, "name": f"paper: {name}"})
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the runs of one arm gave, as it is read from an item's numbers."""
+
+    label: str
+    value: float | None
+    table: dict[str, Any]
+
+    @property
+    def seeds(self) -> int:
+        """How many."""
+        return len(self.table["seeds"])
+
+    @cached_property
+    def slots(self) -> int:
+        """M."""
+        return len(self.table["curves"]["loss"][0])
+
+    def curves(self, metric: str) -> NDArray[np.float64]:
+        """(seeds, slots); NaN where a score was not finite."""
+        return _numbers(self.table["curves"][metric])
+
+    def tail(self, metric: str) -> NDArray[np.float64]:
+        """Mean over the last slots, by seed."""
+        return self.curves(metric)[:, -self.table["tail_slots"] :].mean(axis=1)
+
+    def fluctuation(self, metric: str) -> NDArray[np.float64]:
+        """Standard deviation over the last slots, by seed."""
+        return self.curves(metric)[:, -self.table["tail_slots"] :].std(axis=1, ddof=1)
+
+    def untrained(self, metric: str) -> NDArray[np.float64]:
+        """Score of the first model, by seed."""
+        return _numbers(self.table["untrained"][metric])
+
+    def persistence(self, metric: str) -> NDArray[np.float64]:
+        """Score of holding the last state, by seed: of `l3` or `E`."""
+        return _numbers(self.table["persistence"][metric])
+
+
+@dataclass(frozen=True)
+class Runs:
+    """An item whose numbers are the records of runs.
+
+    Attributes:
+        arms: the studies, from the options.
+        judge: what the runs say; takes what `Measured` reads, by label.
+        rollouts: whether the first seed's one-step predictions are kept as well.
+    """
+
+    arms: Callable[[Options], tuple[Arm, ...]]
+    judge: Callable[[dict[str, Measured]], Findings]
+    rollouts: bool = False
+
+    def chosen(self, options: Options) -> tuple[Arm, ...]:
+        """The studies as the options want them."""
+        arms = self.arms(options)
+        if not options.fast:
+            return arms
+        return tuple(Arm(a.label, _shortened(a.study), a.value) for a in arms)
+
+    def slots(self, options: Options) -> int:
+        """Of all seeds and arms."""
+        return options.seeds * sum(arm.study.slots for arm in self.chosen(options))
+
+    def settings(self, options: Options) -> dict[str, Any]:
+        """Seeds and studies; refuses a directory whose runs have other seeds."""
+        for arm in self.chosen(options):
+            _check_seeds(options, arm.study)
+        return {
+            "version": __version__,
+            "seeds": [options.seed + i for i in range(options.seeds)],
+            "studies": {arm.label: arm.study.digest() for arm in self.chosen(options)},
+        }
+
+    def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
+        """Run what is not finished yet, and collect the records of all."""
+        arms = self.chosen(options)
+        found = []
+        for place, arm in enumerate(arms):
+            tell(f"{place + 1} of {len(arms)}: {arm.label}")
+            found.append(_measure(arm, options, tell, self.rollouts))
+        return {"arms": found}
+
+    def findings(self, numbers: dict[str, Any]) -> Findings:
+        """What the records say."""
+        read = [Measured(a["label"], a["value"], a) for a in numbers["arms"]]
+        return self.judge({one.label: one for one in read})
+
+
+def _check_seeds(options: Options, study: Study) -> None:
+    path = options.runs / folder_name(study.name) / "run.json"
+    asked = [options.seed + i for i in range(options.seeds)]
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))["seeds"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return  # none yet, or damaged, which the run itself tells
+    if found != asked:
+        raise InputError(
+            f"{options.runs.parent} holds runs of seeds {found} but {asked} are asked for: give "
+            "another --out"
+        )
+
+
+def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str, Any]:
+    from fedkoopman.evaluation import persistence
+    from fedkoopman.federation.sites import held_out
+    from fedkoopman.runs.experiment import experiment_of
+    from fedkoopman.runs.run import run
+
+    seeds = range(options.seed, options.seed + options.seeds)
+    study = arm.study.with_values({"seed": options.seed})
+    out = options.runs / folder_name(study.name)
+    try:
+        done = run(study, seeds=seeds, out=out, resume=True, progress=tell)
+    except ComputationError as error:
+        raise ComputationError(f"{arm.label}: {error}") from error
+    tests = [held_out(experiment_of(study, seed))[0] for seed in seeds]
+    held = [persistence(test) for test in tests]
+    untrained = [_read(out / f"seed-{seed}" / "untrained.json") for seed in seeds]
+    records = [done.all_records[seed] for seed in seeds]
+    found = {
+        "label": arm.label,
+        "value": arm.value,
+        "folder": out.name,
+        "study": study.to_toml(),
+        "seeds": list(seeds),
+        "tail_slots": done.summary["tail_slots"],
+        "seconds": done.summary["seconds"],
+        "rounds": done.summary["rounds"],
+        "renewals": float(np.mean([sum(bool(r["active"]) for r in mine) for mine in records])),
+        "curves": {m: [[record[m] for record in mine] for mine in records] for m in METRICS},
+        "untrained": {m: [first[m] for first in untrained] for m in METRICS},
+        "persistence": {"l3": [h.l3 for h in held], "E": [h.e for h in held]},
+        "variance": [test.spread**2 / test.trajectories.shape[-1] for test in tests],
+    }
+    if rollouts:
+        found["rollouts"] = [_read(out / f"seed-{seed}" / "rollout.json") for seed in seeds]
+    return found
+
+
+def _shortened(study: Study) -> Study:
+    table = study.to_dict()
+
+    def now(key: str) -> int:
+        section, _, name = key.rpartition(".")
+        value: int = table[section][name] if section else table[name]
+        return value
+
+    name = f"fast {study.name}"
+    return study.with_values({**{k: min(v, now(k)) for k, v in FAST.items()}, "name": name})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return table
+
+
+def _numbers(values: Any) -> NDArray[np.float64]:
+    """null is NaN."""
+    return np.array(values, float)

@@ -1,0 +1,51 @@
+"""Fig. 7f: how seldom the system starts anew, and so how alike the data is."""
+
+from fedkoopman.paper.arms import Arm, Measured, Runs, variant
+from fedkoopman.paper.judging import all_of, compared, trend
+from fedkoopman.paper.result import Findings, Options
+from fedkoopman.paper.showing import against, curves, shown
+
+INTERVALS = (1, 2, 5, 10, 20, 50)
+FALL = 10.0
+"""A loss counts as small that has fallen by this factor."""
+
+
+def arms(options: Options) -> tuple[Arm, ...]:
+    """One per restart interval."""
+    return tuple(Arm(f"ξ = {k}", variant({"segments.restart": k}), k) for k in INTERVALS)
+
+
+def judge(found: dict[str, Measured]) -> Findings:
+    """The loss is small for all, and grows with the interval."""
+    every = list(found.values())
+    tenfold = trend(INTERVALS, [arm.tail("loss") for arm in every])
+    return shown(
+        every,
+        claims=(
+            all_of(
+                "the test loss converges to a small value for every restart interval",
+                compared(
+                    [(arm.label, arm.untrained("loss"), arm.tail("loss")) for arm in every], FALL
+                ),
+                lead="untrained to final test loss: ",
+            ),
+            all_of(
+                "the test loss grows as the data becomes less diverse",
+                [(tenfold.above(1.0), f"per tenfold ξ {tenfold.words}")],
+            ),
+        ),
+        panels=(
+            against("tail mean", "restart interval ξ", every, "loss", log_x=True),
+            curves("over slots", every, "loss"),
+        ),
+        notes=(
+            f"“Small” is read as: at least {FALL:g} times below the untrained model's.",
+            "Between restarts the trajectory goes on across slots, also through those in which a "
+            "client fails to observe; the test set is the same for all ξ: trajectories from "
+            "random initial states.",
+        ),
+        shared=False,
+    )
+
+
+ITEM = Runs(arms, judge)

@@ -1,0 +1,119 @@
+"""Table IV: what each of the three losses is needed for."""
+
+import numpy as np
+
+from fedkoopman.paper.arms import Arm, Measured, Runs, variant
+from fedkoopman.paper.judging import UNDECIDED, Interval, all_of, number, opposite, ratio
+from fedkoopman.paper.result import HOLDS, OPEN, Claim, Findings, Options, Table
+from fedkoopman.paper.showing import csv_of, mean_and_spread, seeds_note, sources_of
+
+LOSSES = ("l1", "l2", "l3")
+FULL = "[1/3, 1/3, 1/3]"
+PAPER = {
+    FULL: (0.034, 0.021, 0.080),
+    "[1/2, 1/2, 0]": (0.007, 0.002, 0.685),
+    "[1/2, 0, 1/2]": (0.027, 1.530, 0.086),
+    "[0, 1/2, 1/2]": (76.875, 0.014, 0.078),
+    "[0, 0, 1]": (98.285, 1281.532, 0.080),
+    "[0, 1, 0]": (120.478, 0.002, 274.563),
+    "[1, 0, 0]": (8.270e-5, 283.215, 283.957),
+}
+"""ℓ1, ℓ2, ℓ3 by weights, as printed."""
+CLEAR = 2.0
+"""The paper's losses that differ by this factor from those of equal weights have a direction."""
+
+
+def _weights(label: str) -> list[float]:
+    parts = [part.split("/") for part in label.strip("[]").split(", ")]
+    return [float(p[0]) / float(p[1]) if len(p) > 1 else float(p[0]) for p in parts]
+
+
+def arms(options: Options) -> tuple[Arm, ...]:
+    """One per row."""
+    return tuple(Arm(row, variant({"training.loss_weights": _weights(row)})) for row in PAPER)
+
+
+def judge(found: dict[str, Measured]) -> Findings:
+    """Left-out losses grow; each cell goes the way of the paper's."""
+    changes = {
+        (row, i): ratio(found[row].tail(loss), found[FULL].tail(loss))
+        for row in PAPER if row != FULL
+        for i, loss in enumerate(LOSSES)
+    }  # fmt: skip
+    left_out = [(row, i) for row, i in changes if _weights(row)[i] == 0]
+    return Findings(
+        claims=(
+            all_of(
+                "leaving out one or two losses makes these significantly higher",
+                [
+                    (changes[row, i].above(1.0), f"{row} ℓ{i + 1} {changes[row, i].words}")
+                    for row, i in left_out
+                ],
+            ),
+            _gains({key: c for key, c in changes.items() if _weights(key[0])[key[1]] > 0}),
+            *(_row_claim(row, [changes[row, i] for i in range(3)]) for row in PAPER if row != FULL),
+        ),
+        table=Table(
+            ("weights", *(f"ℓ{i} {whose}" for i in (1, 2, 3) for whose in ("ours", "paper"))),
+            tuple(
+                (
+                    row,
+                    *(
+                        cell
+                        for i, loss in enumerate(LOSSES)
+                        for cell in (
+                            mean_and_spread(found[row].tail(loss)), number(PAPER[row][i])
+                        )
+                    ),
+                )
+                for row in PAPER
+            ),
+        ),
+        numbers=csv_of(found.values()),
+        notes=(
+            f"A cell of the paper's has a direction where it differs from that of equal weights by "
+            f"a factor of at least {CLEAR:g}; ours must then go the same way. The cells that stay "
+            "within it are told but not judged.",
+            "What a loss left out grows to differs between seeds by a factor of up to "
+            f"{number(max(_spread(found[row].tail(LOSSES[i])) for row, i in left_out))}.",
+            seeds_note(found.values()),
+        ),
+        sources=sources_of(found.values()),
+    )  # fmt: skip
+
+
+def _gains(kept: dict[tuple[str, int], Interval]) -> Claim:
+    """Whether some of the losses that are kept get lower."""
+    lower = [key for key, change in kept.items() if change.high < 1]
+    higher = [key for key, change in kept.items() if change.low > 1]
+    told = "; ".join(f"{row} ℓ{i + 1} {kept[row, i].words}" for row, i in lower) or "none"
+    return Claim(
+        "leaving out some losses improves others that are kept",
+        HOLDS if lower else OPEN,
+        f"lower in {len(lower)}, higher in {len(higher)} of {len(kept)} cells; lower: {told}",
+        "" if lower else UNDECIDED,
+    )
+
+
+def _spread(values: np.ndarray) -> float:
+    return float(values.max() / values.min())
+
+
+def _row_claim(row: str, changes: list[Interval]) -> Claim:
+    """Whether a row blows up and shrinks where the paper's does."""
+    expected = np.array(PAPER[row]) / np.array(PAPER[FULL])
+    parts, words = [], []
+    for i, (paper, ours) in enumerate(zip(expected, changes, strict=True)):
+        name = f"ℓ{i + 1}"
+        if paper >= CLEAR:
+            parts.append((ours.above(1.0), f"{name} up {ours.words}, paper ×{number(paper)}"))
+            words.append(f"{name} blows up")
+        elif paper <= 1 / CLEAR:
+            parts.append(
+                (opposite(ours.above(1.0)), f"{name} down {ours.words}, paper ×{number(paper)}")
+            )
+            words.append(f"{name} shrinks")
+    return all_of(f"{row} against equal weights: {', '.join(words)}", parts)
+
+
+ITEM = Runs(arms, judge)

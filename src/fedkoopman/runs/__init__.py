@@ -1,0 +1,1 @@
+"""Studies as runs: build, run, directories, sweeps and predictions."""

@@ -1,0 +1,222 @@
+"""From a user's file and a learned model to what comes next.
+
+A forecast starts from states, or from observations, which a Koopman filter makes into states first.
+Both end in a `Prediction`, ready to be written and drawn.
+"""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.data.observations import Observations
+from fedkoopman.data.states import SiteStates
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.estimation import DivergenceWarning, nis
+from fedkoopman.koopman.facts import state_names
+from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.koopman.forecast import Forecast
+from fedkoopman.koopman.kalman import KoopmanFilter
+from fedkoopman.koopman.residuals import enough
+from fedkoopman.runs.site_estimation import seen_alone
+from fedkoopman.sensors import Sensor
+
+__all__ = ["Prediction", "predict_observations", "predict_states"]
+
+PLAUSIBLE = 1e100
+"""Values beyond are neither states nor measurements, and would overflow where they are squared."""
+
+OFF_GRID = 0.1
+"""How far an instant may be off the model's grid, in sampling intervals."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a forecast starts from, and the forecast.
+
+    Attributes:
+        past: the states up to now; their covariances are 0 where they count as exact.
+        future: the states to come, one row per application of K.
+        basis: where the uncertainty comes from, in words.
+    """
+
+    past: SiteStates
+    future: SiteStates
+    basis: str
+
+
+def predict_states(
+    model: Fitted, states: Observations, steps: int, stds: list[np.ndarray] | None = None
+) -> Prediction:
+    """Forecast from the last window of every trajectory.
+
+    Arguments:
+        states: whole trajectories, one sample per dt of the model.
+        steps: how many applications of K.
+        stds: standard deviations of the states; None takes them as exact.
+    """
+    learned = model.learned_
+    _check_values(states)
+    for i, rows in enumerate(states.trajectories):
+        if len(rows) < learned.architecture.window:
+            raise InputError(
+                f"{states.where(i)} has {len(rows)} samples but the model starts from "
+                f"{learned.architecture.window}: give more, or leave the segment out"
+            )
+    states = _on_grid(states, learned.dt)
+    for i, rows in enumerate(states.trajectories):
+        if np.isnan(rows).any():
+            raise InputError(
+                f"{states.where(i)} has a gap after sample {np.isnan(rows).any(axis=1).argmax()}, "
+                f"the model's dt being {learned.dt:g}: give it as two segments, or raw "
+                "observations with --sensor"
+            )
+    parts = list(states.trajectories)
+    found = model.forecast(parts, steps, std=stds)
+    covs = (
+        [np.zeros((*rows.shape, rows.shape[1])) for rows in parts]
+        if stds is None
+        else [std[..., None] ** 2 * np.eye(std.shape[1]) for std in stds]
+    )
+    past = _states(model, states, parts, covs, [np.full_like(rows, np.nan) for rows in parts])
+    exact = "" if stds is None else ", and the standard deviations given"
+    if enough(learned, parts) or learned.noise is None:
+        basis = f"the model's errors, measured on {states.source}{exact}"
+    else:
+        basis = f"the model's errors in its training{exact}"
+    return Prediction(past, _future(past, found), basis)
+
+
+def predict_observations(
+    model: Fitted,
+    sensor: Sensor,
+    observations: Observations,
+    steps: int,
+    *,
+    observation_noise: Any,
+    process_noise: Any = None,
+    initial_mean: Any = None,
+    initial_cov: Any = None,
+) -> Prediction:
+    """Filter observations through the model, then forecast from the last state.
+
+    Arguments:
+        sensor, observations: how the state is seen, and what was seen; NaN is missing.
+        steps: how many applications of K.
+        observation_noise, initial_mean, initial_cov: as `KoopmanFilter` takes them.
+        process_noise: in lifted coordinates; None takes the model's own.
+    """
+    learned = model.learned_
+    if observations.dim != sensor.dim:
+        raise InputError(
+            f"{observations.source} has {observations.dim} observed components but the sensor "
+            f"observes {sensor.dim}: choose the columns or mend the sensor"
+        )
+    _check_values(observations)
+    seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
+    kalman = KoopmanFilter(
+        model,
+        sensor,
+        observation_noise=observation_noise,
+        process_noise=process_noise,
+        initial_mean=initial_mean,
+        initial_cov=1.0 if initial_cov is None else initial_cov,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
+        found = kalman.filter(list(seen.trajectories))
+    ok = np.atleast_1d(found.ok)
+    if not ok.all():
+        raise ComputationError(
+            f"the filter diverged on {seen.where(int(np.argmin(ok)))}, nothing is written: check "
+            "units, the sensor and its noise, or whether the model knows such states"
+        )
+    observed = [seen_alone(sensor, z, learned.architecture.state_dim) for z in seen.trajectories]
+    past = replace(
+        _states(model, seen, list(found.mean), list(found.cov), observed),
+        log_likelihood=float(np.sum(found.log_likelihood)),
+        consistency=str(nis(found)),
+    )
+    whose = "in its training" if process_noise is None else "as given"
+    basis = f"the filter's covariance and the model's errors {whose}"
+    return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
+
+
+def _check_values(found: Observations) -> None:
+    for i, rows in enumerate(found.trajectories):
+        bad = np.argwhere(np.abs(rows) > PLAUSIBLE)
+        if len(bad):
+            row, column = bad[0]
+            raise InputError(
+                f"{found.where(i)} holds {rows[row, column]:g} in sample {row + 1}, component "
+                f"{column + 1}, which is no measurement: mend it, or check the unit"
+            )
+
+
+def _on_grid(found: Observations, dt: float) -> Observations:
+    """The samples dt apart, NaN where there is none; refuses instants that do not fit."""
+    if found.times is None:
+        return found
+    parts, times = [], []
+    for i, (t, rows) in enumerate(zip(found.times, found.trajectories, strict=True)):
+        exact = (t - t[0]) / dt
+        index = np.rint(exact)
+        fits = np.abs(exact - index) <= OFF_GRID
+        fits[1:] &= np.diff(index) > 0
+        if not fits.all():
+            k = int(np.argmin(fits))
+            raise InputError(
+                f"{found.where(i)} has time {t[k]:.12g} in sample {k + 1}, {t[k] - t[k - 1]:.6g} "
+                f"after the one before, but the model's dt is {dt:g}: give samples that far apart"
+            )
+        grid = np.full((int(index[-1]) + 1, rows.shape[1]), np.nan)
+        grid[index.astype(np.intp)] = rows
+        parts.append(grid)
+        times.append(t[0] + dt * np.arange(len(grid)))
+    return replace(found, trajectories=tuple(parts), times=tuple(times))
+
+
+def _thinned(found: Observations, depth: int, dt: float) -> Observations:
+    """Every depth-th sample, the last among them: one per application of K."""
+    if depth == 1:
+        return found
+    times = found.times or tuple(dt * np.arange(1, len(z) + 1) for z in found.trajectories)
+    return replace(
+        found,
+        trajectories=tuple(z[(len(z) - 1) % depth :: depth] for z in found.trajectories),
+        times=tuple(t[(len(t) - 1) % depth :: depth] for t in times),
+    )
+
+
+def _states(
+    model: Fitted,
+    found: Observations,
+    means: list[np.ndarray],
+    covs: list[np.ndarray],
+    observed: list[np.ndarray],
+) -> SiteStates:
+    dt, dim = model.learned_.dt, model.learned_.architecture.state_dim
+    return SiteStates(
+        names=state_names(model),
+        units=model.learned_.units or ("",) * dim,
+        labels=found.labels or tuple(str(i + 1) for i in range(len(means))),
+        times=list(found.times or [dt * np.arange(1, len(rows) + 1) for rows in means]),
+        means=means,
+        covs=covs,
+        observed=observed,
+        ok=np.ones(len(means), bool),
+        log_likelihood=0.0,
+    )
+
+
+def _future(past: SiteStates, found: Forecast) -> SiteStates:
+    return replace(
+        past,
+        times=[
+            np.array([float(f"{t[-1] + ahead:.12g}") for ahead in found.time]) for t in past.times
+        ],
+        means=list(found.mean),
+        covs=list(found.cov),
+        observed=[np.full_like(rows, np.nan) for rows in found.mean],
+    )

@@ -1,0 +1,188 @@
+"""What a finished run leaves: the model, a rollout to look at, and the summary."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.config.study import Study
+from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.koopman.network import Weights
+from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
+from fedkoopman.runs.experiment import Parts, parts_of
+
+__all__ = [
+    "METRICS",
+    "bare_model",
+    "finished_model",
+    "measured_sums",
+    "model_of",
+    "rollout_of",
+    "summarise",
+]
+
+METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
+
+
+def model_of(
+    study: Study, experiment: Experiment, weights: Weights, records: list[dict[str, Any]]
+) -> DeepKoopman:
+    """The shared model as users have it; who trained it is told in counts only."""
+    parts = parts_of(study, experiment.seed, len(experiment.clients), experiment.system)
+    bare = bare_model(parts, weights)
+    sums = [measured_sums(bare, test.trajectories) for test in held_out(experiment)]
+    return finished_model(study, parts, weights, records, sums)
+
+
+def bare_model(parts: Parts, weights: Weights, **more: Any) -> DeepKoopman:
+    """A model around weights, about which nothing has been measured yet.
+
+    Arguments:
+        more: of `DeepKoopman.from_weights`.
+    """
+    return DeepKoopman.from_weights(
+        parts.architecture,
+        weights,
+        dt=float(parts.system.dt),
+        names=parts.system.names,
+        units=parts.system.units,
+        training=parts.training,
+        random_state=parts.seed,
+        **more,
+    )
+
+
+def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str, NDArray]:
+    """What a holder of test windows (R, T, d) adds to a finished model: sums, and no states.
+
+    "states" and "count" give the mean state; "moments", "counts" and "spans" tell how far off the
+    model is after 1, 2, … steps.
+    """
+    sums = error_sums(model.learned_, list(windows))
+    flat = windows.reshape(-1, windows.shape[-1])
+    return {
+        "states": flat.sum(axis=0),
+        "count": np.array([float(len(flat))]),
+        "moments": np.array([one.moment for one in sums]),
+        "counts": np.array([float(one.count) for one in sums]),
+        "spans": np.array([float(one.spans) for one in sums]),
+    }
+
+
+def finished_model(
+    study: Study,
+    parts: Parts,
+    weights: Weights,
+    records: list[dict[str, Any]],
+    sums: Sequence[Mapping[str, NDArray]],
+) -> DeepKoopman:
+    """The shared model with its reference and noise, from what the holders of test data measured.
+
+    Arguments:
+        sums: of `measured_sums`, one per holder, in the sites' order.
+    """
+    total = sum((one["states"] for one in sums[1:]), sums[0]["states"])
+    mean = total / sum(float(one["count"][0]) for one in sums)
+    groups = [
+        list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
+        for one in sums
+    ]
+    return bare_model(
+        parts,
+        weights,
+        reference=np.tile(mean, parts.architecture.window),
+        noise=noise_of_sums(bare_model(parts, weights).learned_, groups),
+        information={
+            "study": study.name,
+            "digest": study.digest(),
+            "seed": parts.seed,
+            "scheme": study.scheme,
+            "slots": study.slots,
+            "clients": parts.clients,
+            "rounds": _trainings(study, records),
+            "samples": sum(record["samples"] for record in records),
+        },
+    )
+
+
+def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
+    """The first held-out trajectory beside the model's predictions, for the report."""
+    truth = held_out(experiment)[0].trajectories[0]
+    window, depth = experiment.architecture.window, experiment.architecture.depth
+    # Row k predicts truth[k + 1]; where windows and depth leave none, it stays empty.
+    one_step, free = np.full((2, len(truth) - 1, truth.shape[1]), np.nan)
+    first = window + depth - 2
+    start = truth[:window] if window > 1 else truth[0]
+    with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
+        one_step[first:] = np.asarray(model.predict(truth, n_steps=1))[:-depth]
+        free[first::depth] = model.simulate(start, (len(truth) - window) // depth)
+    return {
+        "dt": float(experiment.system.dt),
+        "depth": depth,
+        "names": list(experiment.system.names),
+        "units": list(experiment.system.units),
+        "truth": _rounded(truth),
+        "one_step": _rounded(one_step),
+        "free": _rounded(free),
+        "eigenvalues": [[float(v.real), float(v.imag)] for v in model.eigenvalues_],
+    }
+
+
+def summarise(
+    study: Study,
+    records: dict[int, list[dict[str, Any]]],
+    untrained: dict[int, dict[str, Any]],
+    seconds: float | None = None,
+) -> dict[str, Any]:
+    """Means over the last slots of each seed; mean and standard deviation of these over seeds.
+
+    Arguments:
+        records, untrained: by seed, the records and the scores of the first model.
+        seconds: how long all of it took; None takes the longest seed's.
+    """
+    tail = study.evaluation.tail_slots
+    every = [record for mine in records.values() for record in mine]
+    summary: dict[str, Any] = {
+        "name": study.name,
+        "seeds": list(records),
+        "slots": study.slots,
+        "scheme": study.scheme,
+        "tail_slots": min(tail, study.slots),
+    }
+    for name in METRICS:
+        means = [_mean(record[name] for record in mine[-tail:]) for mine in records.values()]
+        spread = np.std(means, ddof=1) if len(means) > 1 else 0.0
+        summary[name] = {"mean": _finite(np.mean(means)), "std": _finite(spread)}
+    summary["untrained"] = {
+        name: _finite(_mean(first[name] for first in untrained.values())) for name in METRICS
+    }
+    summary["rounds"] = _trainings(study, every) / len(records)
+    summary["samples"] = sum(record["samples"] for record in every) / len(records)
+    summary["dropped"] = sum(len(record["dropped"]) for record in every)
+    summary["refused"] = sum(len(record.get("refused", ())) for record in every)
+    longest = max(mine[-1]["seconds"] for mine in records.values())
+    summary["seconds"] = round(longest if seconds is None else seconds, 3)
+    summary["finished"] = True
+    return summary
+
+
+def _trainings(study: Study, records: list[dict[str, Any]]) -> int:
+    """How often a network was trained: at every active client, or once for all at the server."""
+    central = study.scheme == "centralized"
+    return sum(bool(r["active"]) if central else len(r["active"]) for r in records)
+
+
+def _mean(values: Iterable[float | None]) -> float:
+    return float(np.mean([np.nan if value is None else value for value in values]))
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _rounded(values: np.ndarray) -> list:
+    """Numbers as a picture needs them; what is not finite is null."""
+    return [[_finite(float(f"{v:.7g}")) for v in row] for row in values]

@@ -1,0 +1,308 @@
+"""`fk.run`: a study, one seed or many, in memory or in a directory that survives anything."""
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fedkoopman.config.study import Study
+from fedkoopman.errors import InputError, short
+from fedkoopman.estimation.batches import cores
+from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.simulation import Outcome, simulate_federation
+from fedkoopman.federation.slot import State
+from fedkoopman.federation.workers import Workers
+from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.koopman.network import Weights
+from fedkoopman.runs.experiment import experiment_of
+from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
+from fedkoopman.runs.run_directory import RunDirectory, seconds_told
+from fedkoopman.runs.seed_directory import SeedDirectory, write_json
+from fedkoopman.runs.site_preparation import prepared_sites
+from fedkoopman.runs.site_scores import site_scores
+from fedkoopman.systems.checks import check_count, check_seed
+
+__all__ = ["Progress", "Run", "run"]
+
+MOST_SEEDS = 10_000
+TOGETHER = 8
+"""Seeds that run at a time; each holds the segments of some slots in memory."""
+
+
+class Progress(NamedTuple):
+    """A finished slot, as it is told to a progress bar."""
+
+    seed: int
+    slot: int
+    slots: int
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run.
+
+    Attributes:
+        study: what was run.
+        seeds: which seeds.
+        models: the shared model of each seed.
+        all_records: by seed, one record per slot.
+        summary: tail means and their spread over seeds.
+        out: the directory, if there is one.
+    """
+
+    study: Study
+    seeds: tuple[int, ...]
+    models: tuple[DeepKoopman, ...]
+    all_records: dict[int, list[dict[str, Any]]]
+    summary: dict[str, Any]
+    out: Path | None = None
+
+    @property
+    def model(self) -> DeepKoopman:
+        """The model of the first seed."""
+        return self.models[0]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records of the first seed."""
+        return self.all_records[self.seeds[0]]
+
+
+@dataclass
+class _Seed:
+    """What is known of one seed so far."""
+
+    experiment: Experiment
+    files: SeedDirectory | None = None
+    state: State | None = None
+    untrained: dict[str, Any] = field(default_factory=dict)
+    records: list[dict[str, Any]] = field(default_factory=list)
+    before: float = 0.0
+    """Seconds that it ran before it was resumed."""
+    saved: float = field(default_factory=time.monotonic)
+    """When its last checkpoint was written."""
+
+    @property
+    def finished(self) -> bool:
+        return self.state is not None and self.state.slot == self.experiment.slots
+
+    @property
+    def final(self) -> Weights:
+        assert self.state is not None
+        return self.state.weights
+
+    def take(self, outcome: Outcome, checkpoint_seconds: float) -> None:
+        """Keep a finished slot; an interruption may come between any two lines."""
+        record = {name: _storable(value) for name, value in outcome.record.items()}
+        if record["slot"] == 0:
+            self.untrained = {name: record[name] for name in METRICS}
+            if self.files:
+                self.files.begin(self.untrained)
+        else:
+            record["seconds"] = round(record["seconds"] + self.before, 3)
+            if self.files:
+                self.files.append(record)
+            self.records.append(record)
+        self.state = outcome.state
+        if self.files and time.monotonic() - self.saved >= checkpoint_seconds:
+            self.save()
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        if self.files and self.state:
+            self.files.save(self.state)
+            self.saved = time.monotonic()
+
+
+def run(
+    study: Study | str | Path | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    progress: Callable[[Progress], None] | None = None,
+    checkpoint_seconds: float = 1.0,
+) -> Run:
+    """Run a study.
+
+    Arguments:
+        study: what to run, or the path of a study file; None is the paper's default experiment.
+        seeds: how many, counted from the study's own, or which; None means one, or those of the
+            run that is resumed.
+        out: a directory for records, checkpoints, models and the summary; None keeps all in memory.
+        resume: go on with the run in `out`, if there is one.
+        progress: called after every slot of every seed, from the calling thread.
+        checkpoint_seconds: how often a seed's state is saved.
+
+    An interruption (Ctrl-C) saves the state of every seed before it is raised.
+    """
+    if study is None:
+        study = Study.paper_default()
+    elif isinstance(study, str | Path):
+        study = Study.load(study)
+    if not isinstance(study, Study):
+        raise InputError(
+            f"study is {short(study)}: give a fedkoopman.Study, or a study file's path"
+        )
+    chosen = _seeds(study, seeds)
+    if out is not None and not str(out):
+        raise InputError("out is empty: give the name of a directory")
+    if study.sites.files:
+        prepared_sites(study)  # what is wrong with their data is told before anything is written
+    if out is None:
+        study.check()
+        return _run(study, chosen or (study.seed,), None, progress, checkpoint_seconds)
+    with RunDirectory.open(Path(out), study, chosen, resume) as directory:
+        return _run(directory.study, directory.seeds, directory, progress, checkpoint_seconds)
+
+
+def _run(
+    study: Study,
+    seeds: tuple[int, ...],
+    directory: RunDirectory | None,
+    progress: Callable[[Progress], None] | None,
+    checkpoint_seconds: float,
+) -> Run:
+    runs = {seed: _Seed(experiment_of(study, seed)) for seed in seeds}
+    if directory:
+        for seed, one in runs.items():
+            one.files = directory.of_seed(seed, one.experiment.architecture)
+            one.state, one.untrained, one.records = one.files.restore()
+            if one.records:
+                last = one.records[-1]
+                one.before = last["seconds"]
+                if progress is not None:
+                    progress(Progress(seed, last["slot"], study.slots, last))
+    began = time.monotonic()
+    old = seconds_told(directory.path) if directory else None
+    if all(one.finished for one in runs.values()) and old is not None:
+        seconds = old
+    else:
+        _drive(runs, progress, checkpoint_seconds)
+        seconds = max(one.before for one in runs.values()) + time.monotonic() - began
+    models = []
+    for seed, one in runs.items():
+        model = model_of(study, one.experiment, one.final, one.records)
+        models.append(model)
+        if one.files:
+            rollout = rollout_of(one.experiment, model)
+            alone = summarise(study, {seed: one.records}, {seed: one.untrained})
+            one.files.finish(model, rollout, alone)
+    records = {seed: one.records for seed, one in runs.items()}
+    untrained = {seed: one.untrained for seed, one in runs.items()}
+    summary = summarise(study, records, untrained, seconds)
+    if study.sites.files:
+        sites = prepared_sites(study)
+        summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
+        summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
+    if directory:
+        write_json(directory.path / "summary.json", summary)
+    return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
+
+
+def _seeds(study: Study, seeds: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    if seeds is None:
+        return None
+    if not isinstance(seeds, Sequence | np.ndarray):
+        count = check_count(seeds, "seeds")
+        if count > MOST_SEEDS:
+            raise InputError(f"seeds is {count}: give at most {MOST_SEEDS}")
+        check_seed(study.seed + count - 1)
+        return tuple(range(study.seed, study.seed + count))
+    chosen = tuple(check_seed(seed) for seed in seeds)
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise InputError(f"seeds is {short(seeds)}: give a count, or distinct seeds")
+    return chosen
+
+
+def _drive(
+    runs: dict[int, _Seed], progress: Callable[[Progress], None] | None, checkpoint_seconds: float
+) -> None:
+    """Run all seeds at once; this thread alone keeps records and tells progress."""
+    waiting = {seed: one for seed, one in runs.items() if not one.finished}
+    if not waiting:
+        return
+    events: SimpleQueue[tuple[int, Outcome | BaseException | None]] = SimpleQueue()
+    stop = threading.Event()
+    workers = Workers(cores())
+    drivers = ThreadPoolExecutor(min(len(waiting), TOGETHER), "seed")
+
+    def drive(seed: int, one: _Seed) -> None:
+        try:
+            for outcome in simulate_federation(one.experiment, workers, one.state):
+                events.put((seed, outcome))
+                if stop.is_set():
+                    return
+            events.put((seed, None))
+        except BaseException as error:
+            events.put((seed, error))
+
+    with _interruptions_as(events):
+        try:
+            for seed, one in waiting.items():
+                drivers.submit(drive, seed, one)
+            left = len(waiting)
+            while left:
+                seed, event = events.get()
+                if isinstance(event, BaseException):
+                    raise event
+                if event is None:
+                    runs[seed].save()
+                    left -= 1
+                    continue
+                runs[seed].take(event, checkpoint_seconds)
+                if progress is not None and runs[seed].records:
+                    record = runs[seed].records[-1]
+                    progress(Progress(seed, record["slot"], runs[seed].experiment.slots, record))
+        except KeyboardInterrupt:
+            for one in waiting.values():
+                one.save()
+            raise
+        finally:
+            # Jobs first: a driver that waits for one goes on to its end only when they are gone.
+            stop.set()
+            workers.close()
+            drivers.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _interruptions_as(events: SimpleQueue) -> Iterator[None]:
+    """Let Ctrl-C and a polite request to end (SIGTERM) arrive as an event, between two others.
+
+    As an exception it could come anywhere, also where a library ignores it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
+    asked = False
+
+    def hear(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        events.put((-1, KeyboardInterrupt()))
+
+    try:
+        for sign in before:
+            signal.signal(sign, hear)
+        yield
+    finally:
+        for sign, handler in before.items():
+            signal.signal(sign, handler)
+    if asked:  # after the last event was taken
+        raise KeyboardInterrupt
+
+
+def _storable(value: Any) -> Any:
+    """What is not finite is null, in memory as on disk."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,325 @@
+"""A run's directory: the study as it was resolved, whose run it is, and where each seed lives."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fedkoopman.config.loader import read_toml
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.study import Study
+from fedkoopman.config.user_files import user_files
+from fedkoopman.durable import held, write_whole, writing
+from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.network import Architecture
+from fedkoopman.runs.seed_directory import SeedDirectory, write_json
+from fedkoopman.systems.checks import check_seed
+from fedkoopman.version import __version__
+
+__all__ = ["RunDirectory", "seconds_told", "study_in"]
+
+FORMAT = 1
+LOCK = ".lock"
+OURS = (
+    "study.toml",
+    "records.jsonl",
+    "rollout.json",
+    "summary.json",
+    "untrained.json",
+    "model.safetensors",
+    "model.md",
+    "report.html",
+    "checkpoint",
+)
+ANOTHER = "choose another --out"
+CHOICE = f"resume it with its own, or {ANOTHER}"
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """Where a run lives.
+
+    Attributes:
+        path: the directory.
+        study: as it stands in the directory.
+        seeds: all seeds of the run.
+        nested: whether each seed has a directory of its own, as it does where seeds were asked for.
+    """
+
+    path: Path
+    study: Study
+    seeds: tuple[int, ...]
+    nested: bool
+
+    @classmethod
+    @contextmanager
+    def open(
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        resume: bool,
+        sites: Sequence[str] | None = None,
+    ) -> Iterator["RunDirectory"]:
+        """Make the directory of a new run, or take up an old one; nobody else may use it meanwhile.
+
+        Arguments:
+            path: the directory; made if missing, with its parents.
+            study: what is to be run. In an old directory the same study must stand.
+            seeds: which seeds; None means the study's own, or those of the old run.
+            resume: whether an old run may be taken up.
+            sites: names of the sites, where their files lie with them and are not looked at here.
+        """
+        study.check(sites=sites is None)
+        with writing(path):  # a name may be too long even to look for
+            _check_place(path)
+            path.mkdir(parents=True, exist_ok=True)
+        busy = f"{path} is in use by another process: wait for it, or choose another --out"
+        with held(path / LOCK, busy):
+            found = cls._found(path, study, seeds, resume, sites is not None)
+            yield found or cls._created(path, study, seeds, sites)
+
+    @classmethod
+    def foresee(cls, path: Path, study: Study, resume: bool) -> None:
+        """Refuse what `open` would refuse, without writing, before sites do long work."""
+        with writing(path):
+            _check_place(path)
+            above = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
+            if not os.access(above, os.W_OK):
+                raise InputError(f"cannot write {path}: no permission to write in {above}")
+        cls._found(path, study, None, resume)
+
+    def of_seed(self, seed: int, architecture: Architecture) -> SeedDirectory:
+        """The directory of one seed."""
+        path = self.path / f"seed-{seed}" if self.nested else self.path
+        return SeedDirectory(path, architecture, f"{self.study.digest()}:{seed}")
+
+    @classmethod
+    def _found(
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        resume: bool,
+        elsewhere: bool = False,
+    ) -> "RunDirectory | None":
+        """The old run in a directory, if it has to be minded."""
+        if not (path / "run.json").exists() or not (resume or _recorded(path)):
+            return None
+        if resume:
+            return cls._taken_up(path, study, seeds, elsewhere)
+        raise InputError(f"{path} holds a run: go on with it by --resume, or choose another --out")
+
+    def name_sites(self, names: Sequence[str]) -> None:
+        """Keep the names of a served run's sites, in the order of their numbers in records."""
+        about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
+        if about.get("sites") != list(names):
+            write_json(self.path / "run.json", about | {"sites": list(names)})
+
+    @classmethod
+    def _created(
+        cls,
+        path: Path,
+        study: Study,
+        seeds: tuple[int, ...] | None,
+        sites: Sequence[str] | None,
+    ) -> "RunDirectory":
+        nested, chosen = seeds is not None, seeds or (study.seed,)
+        _write_study(path, replace(study, seed=chosen[0]))
+        for seed in chosen if nested else ():
+            _write_study(path / f"seed-{seed}", replace(study, seed=seed))
+        about = {
+            "format": FORMAT,
+            "versions": _versions(),
+            "digest": study.digest(),
+            "folder": str(study.root.absolute()),
+            "files": _digests(study, sites is not None),
+            "seeds": list(chosen),
+            "nested": nested,
+            **({} if sites is None else {"sites": list(sites)}),
+        }
+        write_json(path / "run.json", about)
+        return cls(path, study, chosen, nested)
+
+    @classmethod
+    def _taken_up(
+        cls, path: Path, study: Study, seeds: tuple[int, ...] | None, elsewhere: bool
+    ) -> "RunDirectory":
+        about = _about(path)
+        # Its files are taken from where this study has them: they may have moved with the run.
+        mine = Study.from_dict(read_toml(path / "study.toml"), study.root)
+        if about["versions"] != _versions():
+            raise InputError(
+                f"{path} was begun with {about['versions']} and this is {_versions()}, which may "
+                f"round differently: {CHOICE}"
+            )
+        if about["digest"] != study.digest():
+            raise InputError(
+                f"{path} holds a run of another study ({_difference(mine, study)}): {CHOICE}"
+            )
+        if about["served"] != elsewhere:
+            which = ("fedkoopman run", "fedkoopman serve")[about["served"]]
+            raise InputError(f"{path} holds a run of {which}: go on with that, or {ANOTHER}")
+        if about["files"] != _digests(study, elsewhere):
+            raise InputError(
+                f"{path} holds a run with other contents of {', '.join(about['files'])}: {CHOICE}"
+            )
+        asked = list(seeds or ([study.seed] if study.seed != mine.seed else about["seeds"]))
+        if asked != about["seeds"]:
+            raise InputError(
+                f"{path} holds a run of seeds {about['seeds']} but {asked} were asked for: {CHOICE}"
+            )
+        return cls(path, mine, tuple(about["seeds"]), about["nested"])
+
+
+def study_in(path: Path) -> Study:
+    """The study of a run that was started in a directory.
+
+    Python files that it names are taken from where they were, as they may read others beside them;
+    where they are gone or have changed, from the copies beside the run. Recordings and sites'
+    data, which may be large and are private, have no copies.
+    """
+    if not (path / "run.json").exists():
+        raise InputError(f"{path} holds no run: check the path, or start one without --resume")
+    about = _about(path)
+    if about["served"]:
+        raise InputError(f"{path} holds a run of fedkoopman serve: go on with that, or {ANOTHER}")
+    table = read_toml(path / "study.toml")
+    study = Study.from_dict(table, Path(about["folder"]))
+    try:
+        as_it_was = _digests(study) == about["files"]
+    except InputError:
+        as_it_was = False
+    if not as_it_was and (study.recordings.train or study.sites.files):
+        raise InputError(
+            f"{path} holds a run on recorded data, and not all of {', '.join(about['files'])} in "
+            f"{about['folder']} are as they were: put them back, or start again with another --out"
+        )
+    if not as_it_was:
+        study = Study.from_dict(table, path.absolute())
+    study.check()
+    return study
+
+
+def seconds_told(path: Path) -> float | None:
+    """How long a finished run said it took."""
+    try:
+        return float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _check_place(path: Path) -> None:
+    """Refuse a path that is a file, or that holds files of a user's own with our names."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file: give a directory")
+    # Whoever was here before left a lock file; without one, such files are a user's own.
+    foreign = [] if (path / LOCK).exists() else [n for n in OURS if (path / n).exists()]
+    if foreign:
+        raise InputError(
+            f"{path} holds {foreign[0]}, which a run would replace: give another directory"
+        )
+
+
+def _recorded(path: Path) -> bool:
+    """Whether any slot of the run in a directory was finished; if none was, nothing is lost."""
+    files = [path / "records.jsonl", *path.glob("seed-*/records.jsonl")]
+    return any(file.exists() and file.stat().st_size for file in files)
+
+
+def _write_study(folder: Path, study: Study) -> None:
+    """A study, and beside it the Python files that it names beside itself."""
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+    for file in user_files(study):
+        if not file.is_absolute() and ".." not in file.parts:
+            with writing(folder / file):
+                (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                content = (study.root / file).read_bytes()
+            write_whole(folder / file, content)
+    write_whole(folder / "study.toml", study.to_toml().encode())
+
+
+def _about(path: Path) -> dict[str, Any]:
+    damaged = f"{path / 'run.json'} is damaged: start again with another --out"
+    try:
+        about = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        its_format = about["format"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(damaged) from error
+    if its_format != FORMAT:
+        raise InputError(
+            f"{path} was written in format {short(its_format)}, this is format {FORMAT}: use the "
+            "version of fedkoopman that began it"
+        )
+    try:
+        if not about["seeds"]:
+            raise ValueError("no seeds")
+        return {
+            "versions": str(about["versions"]),
+            "digest": str(about["digest"]),
+            "folder": str(about["folder"]),
+            "files": dict(about["files"]),
+            "seeds": [check_seed(seed) for seed in about["seeds"]],
+            "nested": bool(about["nested"]),
+            "served": "sites" in about,
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(damaged) from error
+
+
+def _versions() -> str:
+    """What the bits of a model depend on."""
+    return f"fedkoopman {__version__}, jaxlib {version('jaxlib')}"
+
+
+def _difference(old: Study, new: Study) -> str:
+    """The first key in which two studies differ, with both values."""
+
+    def flat(table: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in table.items():
+            if isinstance(value, dict) and not above:
+                yield from flat(value, f"{name}.")
+            else:
+                yield above + name, value
+
+    before, after = dict(flat(old.to_dict())), dict(flat(new.to_dict()))
+    for name, value in after.items():
+        if name != "seed" and before.get(name) != value:
+            return f"{name} is {value!r} here and {before.get(name)!r} there"
+    return "written by hand since"
+
+
+def _site_data(study: Study) -> list[Path]:
+    """Site files, and the files that they name."""
+    found = []
+    for name in study.sites.files:
+        site = SiteFile.load(study.root / name)
+        code = str(site.sensor.get("function", ""))
+        files = [*site.files(), *([site.folder / code.rpartition(":")[0]] if code else [])]
+        found += [Path(name), *(Path(os.path.relpath(path, study.root)) for path in files)]
+    return found
+
+
+def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
+    """The contents of those files, of recordings and of sites' data, in short: they decide the
+    result as the study does.
+
+    Arguments:
+        elsewhere: whether sites' data are with the sites, and so cannot be read.
+    """
+    found = {}
+    recordings = sorted({Path(name) for name in study.recordings.train + study.recordings.test})
+    private = [] if elsewhere else _site_data(study)
+    for file in user_files(study) + recordings + private:
+        try:
+            with (study.root / file).open("rb") as content:
+                found[file.as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+    return found

@@ -1,0 +1,153 @@
+"""One site's estimation: its observations through its sensor to its states."""
+
+import math
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.config.sensor_file import SensorFile
+from fedkoopman.config.user_code import load_object
+from fedkoopman.data.observations import REGULAR, Observations
+from fedkoopman.data.states import SiteStates
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.estimation import DivergenceWarning, Estimates, estimate, nis
+from fedkoopman.estimation.estimates import Arrays
+from fedkoopman.sensors import LinearSensor, Sensor
+from fedkoopman.systems import System, by_name
+
+
+def load_system(
+    name: str, parameters: Mapping[str, float] | None = None, dt: float | None = None
+) -> System:
+    """A built-in system by its name, or `file.py:name` of a system of the user's own.
+
+    Arguments:
+        name: as `lorenz63` or `model.py:reactor`.
+        parameters: values that replace the system's own.
+        dt: the longest sampling interval, from which a built-in system chooses the sub-steps of
+            its one-step map; a user's system has chosen its own.
+    """
+    if ".py:" not in name:
+        return by_name(name, **({} if dt is None else {"dt": dt})).with_parameters(
+            **parameters or {}
+        )
+    found = load_object(name, Path.cwd())
+    if not isinstance(found, System):
+        raise InputError(
+            f"{name!r} is a {type(found).__name__}, not a System: "
+            "make one with fedkoopman.System.from_function"
+        )
+    return found.with_parameters(**parameters or {})
+
+
+def estimate_site(
+    system: str,
+    sensor_file: SensorFile,
+    observations: Observations,
+    *,
+    parameters: Mapping[str, float] | None = None,
+    dt: float | None = None,
+    **options: Any,
+) -> SiteStates:
+    """Estimate the states behind a site's observations.
+
+    A trajectory on which the filter diverges keeps its place with NaN; if all do, that is a
+    `ComputationError`.
+
+    Arguments:
+        system: what is observed, by name; see `load_system`.
+        sensor_file: how it is observed, and what is known of the initial state.
+        observations: what was observed.
+        parameters: of the system, where they differ from its own.
+        dt: sampling interval; None takes the observations' times, or the system's own interval.
+        options: method and the like, as `fedkoopman.estimate` takes them.
+    """
+    intervals = observations.intervals() if dt is None else dt
+    longest = max(map(np.max, intervals)) if isinstance(intervals, tuple) else intervals
+    model = load_system(system, parameters, longest)
+    sensor = sensor_file.sensor(model.dim)
+    sensor_file.check_states(model.dim)
+    if observations.dim != sensor.dim:
+        raise InputError(
+            f"{observations.source} has {observations.dim} observed components but the sensor of "
+            f"{sensor_file.path.name} observes {sensor.dim}: choose the columns or mend the sensor"
+        )
+    with warnings.catch_warnings():
+        # the caller is told through `SiteStates.ok`
+        warnings.simplefilter("ignore", DivergenceWarning)
+        found = estimate(
+            model,
+            sensor,
+            list(observations.trajectories),
+            observation_noise=sensor_file.noise,
+            initial_mean=sensor_file.initial_mean,
+            initial_cov=sensor_file.initial_cov,
+            dt=_per_step(intervals, observations, float(model.dt)),
+            **options,
+        )
+    return _site_states(model, sensor, observations, found, intervals)
+
+
+def _per_step(
+    intervals: float | tuple[np.ndarray, ...] | None, observations: Observations, own: float
+) -> np.ndarray | None:
+    """Intervals (B, T), those of shorter trajectories filled up; None if all are `own`."""
+    steps = max(map(len, observations.trajectories))
+    if isinstance(intervals, tuple):
+        return np.stack([np.pad(d, (0, steps - len(d)), mode="edge") for d in intervals])
+    if intervals is None or math.isclose(intervals, own, rel_tol=REGULAR):
+        return None
+    return np.full((len(observations.trajectories), steps), intervals)
+
+
+def _site_states(
+    system: System,
+    sensor: Sensor,
+    observations: Observations,
+    found: Estimates,
+    intervals: float | tuple[np.ndarray, ...] | None,
+) -> SiteStates:
+    ok = np.atleast_1d(found.ok)
+    if not ok.any():
+        count = "its one trajectory" if len(ok) == 1 else f"all {len(ok)} trajectories"
+        raise ComputationError(
+            f"the {found.method} filter diverged on {count} of {observations.source}, nothing is "
+            "written: check the system, its units and dt, or give a larger --process-noise"
+        )
+
+    def blanked(arrays: Arrays) -> list[np.ndarray]:
+        return [a if good else np.full_like(a, np.nan) for a, good in zip(arrays, ok, strict=True)]
+
+    dt = intervals if isinstance(intervals, float) else float(system.dt)
+    return SiteStates(
+        names=system.names,
+        units=system.units,
+        labels=observations.labels,
+        times=list(
+            observations.times or [np.arange(1, len(z) + 1) * dt for z in observations.trajectories]
+        ),
+        means=blanked(found.mean),
+        covs=blanked(found.cov),
+        observed=[seen_alone(sensor, z, system.dim) for z in observations.trajectories],
+        ok=ok,
+        log_likelihood=float(np.sum(np.atleast_1d(found.log_likelihood)[ok])),
+        consistency=None if found.method == "ukf" else str(nis(found)),
+    )
+
+
+def seen_alone(sensor: Sensor, z: np.ndarray, dim: int) -> np.ndarray:
+    """The states (T, dim) that a linear sensor shows one by one, NaN for the others.
+
+    A row of the matrix with a single entry b at state j reads x_j = z / b + o_j.
+    """
+    states = np.full((len(z), dim), np.nan)
+    if isinstance(sensor, LinearSensor):
+        matrix = np.asarray(sensor.matrix)
+        offset = np.zeros(dim) if sensor.offset is None else np.asarray(sensor.offset)
+        for i in np.flatnonzero(np.count_nonzero(matrix, axis=1) == 1):
+            j = int(np.flatnonzero(matrix[i])[0])
+            states[:, j] = z[:, i] / matrix[i, j] + offset[j]
+    return states

@@ -1,0 +1,151 @@
+"""From sites' files to states: what every site does by itself before anybody trains.
+
+Segments are read one after the other and estimated on all cores, each alone and filled up to a
+power of two, so that its states depend on nothing but itself. States lie in a temporary file, not
+in memory.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.config.parts import sensor_for, site_files, system_of
+from fedkoopman.config.source_file import shown
+from fedkoopman.config.study import Study
+from fedkoopman.data.estimator import HeldOut, Progress, estimator_of
+from fedkoopman.data.segments import segments
+from fedkoopman.data.site_knowledge import Knowledge, known_system
+from fedkoopman.data.spilled_arrays import SpilledArrays
+from fedkoopman.errors import ComputationError
+from fedkoopman.sensors import Sensor
+from fedkoopman.survey.site_surveys import surveys_of, useless
+from fedkoopman.survey.survey import Survey
+from fedkoopman.systems import System
+
+__all__ = ["PreparedSite", "Sites", "prepared_sites"]
+
+SHOWN = 3
+"""Dropped segments that a message names."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedSite:
+    """What a site brings.
+
+    Attributes:
+        name: the site's.
+        sensor: how it sees the state.
+        observation_noise, process_noise: as declared, or as estimated.
+        train: states (T_i, d) of its segments, in order.
+        held_out: segments that are not trained on.
+        dropped: segments that are of no use, with the reason.
+    """
+
+    name: str
+    sensor: Sensor
+    observation_noise: NDArray[np.float64]
+    process_noise: NDArray[np.float64]
+    train: tuple[NDArray[np.float64], ...]
+    held_out: tuple[HeldOut, ...]
+    dropped: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sites:
+    """All sites of a study.
+
+    Attributes:
+        system: the dynamics, with the parameters that were estimated.
+        sites: in the study's order.
+        parameters: estimated ones by name, with their standard deviations.
+    """
+
+    system: System
+    sites: tuple[PreparedSite, ...]
+    parameters: dict[str, tuple[float, float]]
+
+
+def prepared_sites(study: Study, progress: Progress | None = None) -> Sites:
+    """Everything that sites do before training; once per study and state of their files."""
+    stamps = tuple(
+        (str(path), path.stat().st_mtime_ns, path.stat().st_size)
+        for site in site_files(study)
+        for path in (site.path, *site.files())
+    )
+    # Seeds, slots and training change nothing here.
+    key = (study.system, study.sites, study.estimation, study.root)
+    return _prepared(_Call(study, progress, (repr(key), stamps)))
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A study that is told from others by what decides its sites' states."""
+
+    study: Study = field(compare=False)
+    progress: Progress | None = field(compare=False)
+    key: tuple[str, tuple[tuple[str, int, int], ...]]
+
+
+@lru_cache(maxsize=4)
+def _prepared(call: _Call) -> Sites:
+    study, tell = call.study, call.progress or (lambda *_: None)
+    system = system_of(study)
+    files = site_files(study, system)
+    surveys = surveys_of(study, system, files, tell)
+    sensors = [sensor_for(site, system) for site in files]
+    knowledge = [
+        Knowledge(site, sensor, found.held_out)
+        for site, sensor, found in zip(files, sensors, surveys, strict=True)
+    ]
+    system, parameters = known_system(study, system, knowledge, tell)
+    found = tuple(_site(study, system, k, s, tell) for k, s in zip(knowledge, surveys, strict=True))
+    if not any(site.held_out for site in found):
+        reasons = [reason for site in found for reason in site.dropped]
+        raise ComputationError(
+            f"no held-out segment is left to score with; dropped: {_listed(reasons)}: run "
+            "fedkoopman check, and mend the site files"
+        )
+    return Sites(system, found, parameters)
+
+
+def _site(
+    study: Study, system: System, known: Knowledge, found: Survey, tell: Progress
+) -> PreparedSite:
+    site = known.site
+    estimator = estimator_of(study, system, known, tell)
+    names, dropped = list[str](), list[str]()
+    title, total = f"estimating {site.name}", len(found.segments)
+    results = estimator(segments(site, float(system.dt)))
+    with SpilledArrays() as shelf, SpilledArrays() as aside:
+        pairs = zip(found.segments, results, strict=True)
+        for done, (facts, (segment, states, implausible)) in enumerate(pairs):
+            reason = useless(study, facts) or implausible
+            if reason:
+                dropped.append(f"{segment.name}: {reason}")
+            elif facts.held_out:
+                names.append(segment.name)
+                aside.keep(states)
+                aside.keep(segment.observations)
+            else:
+                shelf.keep(states)
+            tell(title, done + 1, total)
+        train, kept = shelf.arrays(), aside.arrays()
+    held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
+    if not train:
+        raise ComputationError(
+            f"{site.name} has no segment to train on; dropped: {_listed(dropped)}: "
+            f"run fedkoopman check, and mend {shown(site.path)}"
+        )
+    return PreparedSite(
+        site.name, known.sensor, estimator.observation_noise, estimator.process_noise, train, held,
+        tuple(dropped),
+    )  # fmt: skip
+
+
+def _listed(reasons: Sequence[str]) -> str:
+    """The first of many, as they may stand in one line."""
+    more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
+    return "; ".join(reasons[:SHOWN]) + more

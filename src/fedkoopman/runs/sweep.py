@@ -1,0 +1,188 @@
+"""A sweep: a grid of studies, each run in a directory of its own, resumable as a whole.
+
+    sweep(Study.paper_default(), {"training.epochs": [5, 10]}, out="runs/epochs")
+
+`DIR/study.toml` holds the study that the grid varies, `DIR/sweep.toml` the grid; both are written
+before the first combination runs, and a sweep is gone on with only as it was begun.
+"""
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fedkoopman.config.study import Study
+from fedkoopman.config.toml import toml_key, toml_value
+from fedkoopman.durable import written_whole
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.runs.grid import Combination, Grid, combinations, written
+from fedkoopman.runs.run import Progress, run
+from fedkoopman.systems.checks import check_count
+
+__all__ = ["Definition", "Result", "SweepProgress", "recorded", "sweep"]
+
+
+class SweepProgress(NamedTuple):
+    """How far a sweep has come.
+
+    Attributes:
+        combinations: all of them.
+        seeds: how many each runs.
+        place: of the one that runs, from 0.
+        event: a finished slot; None as a combination begins.
+    """
+
+    combinations: Sequence[Combination]
+    seeds: int
+    place: int
+    event: Progress | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """A combination and its run's summary."""
+
+    combination: Combination
+    summary: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Definition:
+    """What makes a sweep the one it is.
+
+    Attributes:
+        digest: of the study that the grid varies.
+        seed: of that study.
+        seeds: how many each combination runs.
+        grid: texts by dotted key.
+    """
+
+    digest: str
+    seed: int
+    seeds: int
+    grid: Grid
+
+    def to_toml(self) -> str:
+        """The content of `sweep.toml`."""
+        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in _KEYS]
+        lines += ["", "[grid]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in self.grid.items())]
+        return "\n".join(lines) + "\n"
+
+
+_KEYS = ("digest", "seed", "seeds")
+
+
+def recorded(out: Path) -> Definition | None:
+    """The sweep that a directory holds, if there is one."""
+    path = out / "sweep.toml"
+    try:
+        if not path.is_file():
+            return None
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        grid = {key: tuple(map(str, values)) for key, values in table["grid"].items()}
+        return Definition(**{name: table[name] for name in _KEYS}, grid=grid)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise InputError(
+            f"{path} is no sweep's definition ({error!r}): choose another --out"
+        ) from error
+
+
+def sweep(
+    base: Study,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    out: str | Path,
+    seeds: int | None = None,
+    resume: bool = False,
+    progress: Callable[[SweepProgress], None] | None = None,
+    finished: Callable[[Sequence[Combination], Sequence[Result]], None] | None = None,
+) -> list[Result]:
+    """Run every combination of a grid, one after another; all are checked before the first runs.
+
+    Arguments:
+        base: the study that the grid varies.
+        grid: values by dotted key, Python objects or TOML texts.
+        out: a directory; each combination has its own in it.
+        seeds: how many each combination runs; None means one, or what the resumed sweep began with.
+        resume: go on with the sweep in `out`, if there is one: finished combinations are not run
+            again.
+        progress: called as a combination begins, and after every slot.
+        finished: called after every combination, with all of them and the results so far.
+    """
+    out = Path(out)
+    texts = written(grid)
+    chosen = combinations(base, texts)
+    before = recorded(out)
+    if seeds is None:
+        seeds = before.seeds if before and resume else 1
+    count = check_count(seeds, "seeds")
+    _claim(out, base, Definition(base.digest(), base.seed, count, texts), before, resume)
+    results: list[Result] = []
+    for place, combination in enumerate(chosen):
+
+        def tell(event: Progress | None, place: int = place) -> None:
+            if progress:
+                progress(SweepProgress(chosen, count, place, event))
+
+        tell(None)
+        results.append(Result(combination, _summary(combination, out, count, tell)))
+        if finished:
+            finished(chosen, results)
+    return results
+
+
+def _summary(
+    combination: Combination, out: Path, seeds: int, progress: Callable[[Progress], None]
+) -> dict[str, Any]:
+    """The summary of a combination, which is run unless it is finished."""
+    directory = out / combination.name
+    try:
+        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
+        if isinstance(summary, dict) and summary.get("finished"):
+            return summary
+    except (OSError, ValueError):  # not there, or not whole: running decides
+        pass
+    try:
+        return run(
+            combination.study, seeds=seeds, out=directory, resume=True, progress=progress
+        ).summary
+    except ComputationError as error:
+        raise ComputationError(f"{combination.name}: {error}") from error
+
+
+def _claim(
+    out: Path, base: Study, wanted: Definition, before: Definition | None, resume: bool
+) -> None:
+    """Make the directory and record the sweep in it, or find that it holds this very sweep."""
+    if before is not None:
+        if not resume:
+            raise InputError(
+                f"{out} holds a sweep already: go on with --resume, or choose another --out"
+            )
+        for name, has, asked in (
+            ("study", (before.digest, before.seed), (wanted.digest, wanted.seed)),
+            ("number of seeds", before.seeds, wanted.seeds),
+            ("grid", list(before.grid.items()), list(wanted.grid.items())),
+        ):
+            if has != asked:
+                raise InputError(
+                    f"{out} holds a sweep with another {name}: --resume goes on only with what "
+                    f"{out / 'sweep.toml'} records; choose another --out"
+                )
+        return
+    try:
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            kind = "is a directory with other files" if out.is_dir() else "is a file"
+            raise InputError(f"{out} {kind} and no sweep: choose another --out")
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {out}: {error.strerror or error}; choose another --out"
+        ) from error
+    with written_whole(out / "study.toml", out / "sweep.toml") as [study, definition]:
+        study.write_text(base.to_toml(), encoding="utf-8")
+        definition.write_text(wanted.to_toml(), encoding="utf-8")

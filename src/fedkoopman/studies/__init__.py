@@ -1,1 +1,0 @@
-"""Studies: sites' files in, runs and the paper's tables out."""

@@ -1,0 +1,210 @@
+"""What a filter's innovations say of the noise that a site declares, in plain words.
+
+A wrong noise makes innovations both too large or small and coloured, and so does a wrong model.
+What tells them apart is the best noise there is: with it, innovations of a right model are
+white. So an inconsistent filter is judged once more with noise from `estimate_noise`, that of the
+observations alone and then with the process noise; what stays coloured is the model's fault, and
+what does not is named with the value to try.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.covariance import covariance
+from fedkoopman.data.segments import Segment
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.estimation import Estimates, estimate
+from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.estimation.noise_estimates import NoiseEstimates
+from fedkoopman.sensors import Sensor
+from fedkoopman.survey.innovation_tests import (
+    MARGIN,
+    SETTLED,
+    ChannelTest,
+    InitialTest,
+    channel_tests,
+    initial_test,
+)
+from fedkoopman.survey.noise_phrases import (
+    model_phrase,
+    observation_phrases,
+    process_phrases,
+)
+from fedkoopman.systems import System
+
+__all__ = ["Fit", "Verdict", "judge", "noise_verdict"]
+
+LEVEL = 0.99
+"""At least so often a right model with right noise is called consistent."""
+CLEAR = 6.0
+"""Rise of the log-likelihood that one more free variance must bring: 3.5 standard errors."""
+NEGLIGIBLE = 0.5
+"""Ratio below which innovations are too small, for what is said of them, to blame the model."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is found of a site's noise and model; `str` of it is one line.
+
+    Attributes:
+        kind: "consistent", "noise", "model", "initial" or "unknown".
+        text: the line.
+        channels: the tests of each channel's innovations with the noise declared.
+        observation: variances to try, where the declared ones are off.
+        process: factor to try on the process noise, where that is off.
+        estimated: variances of the best noise, where those declared were not good enough.
+    """
+
+    kind: str
+    text: str
+    channels: tuple[ChannelTest, ...]
+    observation: NDArray[np.float64] | None = None
+    process: float | None = None
+    estimated: NDArray[np.float64] | None = None
+
+    @property
+    def consistent(self) -> bool:
+        """Whether there is nothing to mend."""
+        return self.kind == "consistent"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Fit(NamedTuple):
+    """Some of the noise at its best, and the channels' tests with it."""
+
+    noise: NoiseEstimates
+    tests: tuple[ChannelTest, ...]
+
+
+def noise_verdict(
+    system: System,
+    sensor: Sensor,
+    sample: Sequence[Segment],
+    states: Estimates,
+    observation: NDArray[np.float64],
+    process: NDArray[np.float64],
+    options: Mapping[str, Any],
+    *,
+    level: float = LEVEL,
+) -> Verdict:
+    """Judge declared noise by the filter's innovations, and find better where it fails.
+
+    Arguments:
+        system, sensor: that the site declares.
+        sample: some of its segments.
+        states: the estimates of `sample` with the noise declared, by "ukf-resampled" or "ekf".
+        observation, process: covariances that were used for `states`.
+        options: initial state, inputs and the like, as `fk.estimate` takes them.
+        level: how often, at least, a right model with right noise is called consistent.
+    """
+    if states.method not in ("ukf-resampled", "ekf"):
+        raise InputError(
+            f"the innovations of method {states.method!r} cannot be judged: use 'ukf-resampled'"
+        )
+    names = sample[0].channels or tuple(f"z{i}" for i in range(1, sensor.dim + 1))
+    level = (1 + level) / 2  # half of the tolerance for the channels, half for the initial state
+    z = [segment.observations for segment in sample]
+
+    def tests(observation: Any, process: Any) -> tuple[ChannelTest, ...]:
+        again = estimate(
+            system, sensor, z, observation_noise=observation, process_noise=process,
+            method=states.method, smooth=False, warn=False, **options,
+        )  # fmt: skip
+        return channel_tests(again, names, level)
+
+    declared, initial = channel_tests(states, names, level), initial_test(states, level)
+    if not any(test.count for test in declared):
+        return Verdict("unknown", "cannot be judged: there are too few observations", declared)
+    settled = declared
+    if not initial.consistent and not _consistent(declared):
+        # a filter that is sure of a wrong state takes long to forget it
+        options = {**options, "initial_cov": _wider(options, system.dim, 10 * initial.ratio)}
+        settled = tests(observation, process)
+    if _consistent(settled):
+        return judge(declared, initial, observation, process)
+    silent = [name for name, test, r in zip(names, settled, np.diag(observation), strict=True)
+              if r == 0 and not test.consistent]  # fmt: skip
+    if silent:
+        text = f"observation noise of {silent[0]} is 0 but the data have some: give a variance"
+        return Verdict("noise", text, declared)
+    fits = []
+    try:
+        for process_structure in ("fixed", "scalar"):
+            found = estimate_noise(
+                system, sensor, z, observation_noise=observation, process_noise=process,
+                method=states.method, process_structure=process_structure, skip=_skip(z), **options,
+            )  # fmt: skip
+            fits.append(Fit(found, tests(found.observation_noise, found.process_noise)))
+    except (ComputationError, InputError) as error:
+        text = f"inconsistent, and no better noise could be found: {error}"
+        return Verdict("unknown", text, declared)
+    best = np.diag(_simplest(fits).noise.observation_noise)
+    return replace(judge(declared, initial, observation, process, fits), estimated=best)
+
+
+def judge(
+    declared: tuple[ChannelTest, ...],
+    initial: InitialTest,
+    observation: NDArray[np.float64],
+    process: NDArray[np.float64],
+    fits: Sequence[Fit] = (),
+) -> Verdict:
+    """The verdict from tests with the noise declared and with the best noise there is.
+
+    Arguments:
+        declared: the channels' tests with the noise declared.
+        initial: the test of the first samples.
+        observation, process: covariances that are declared.
+        fits: the best noise, with more and more that is free; none if that declared is good enough.
+    """
+    if fits:
+        fit = _simplest(fits)
+        coloured = [test for test in fit.tests if not test.white and test.ratio > NEGLIGIBLE]
+        if coloured:
+            return Verdict("model", model_phrase(coloured), declared)
+        names = [test.name for test in declared]
+        variances, texts = observation_phrases(fit.noise, observation, names)
+        factor, more = process_phrases(fit.noise, process)
+        if texts or more:
+            return Verdict("noise", "; ".join([*texts, *more]), declared, variances, factor)
+    if not initial.consistent:
+        text = (
+            f"the first samples lie {np.sqrt(initial.ratio):.2g}× as far off as the initial state "
+            "lets expect: give another initial.mean or a larger initial.cov"
+        )
+        return Verdict("initial", text, declared)
+    return Verdict("consistent", "consistent", declared)
+
+
+def _consistent(tests: Sequence[ChannelTest]) -> bool:
+    return all(test.consistent for test in tests)
+
+
+def _simplest(fits: Sequence[Fit]) -> Fit:
+    """The first that is consistent, unless the freest is much likelier and sees the sensor
+    differently: then what is put down to the sensor is not the sensor's."""
+    freest = fits[-1].noise
+    seen = np.isfinite(freest.observation_error)
+    variances = np.diag(freest.observation_noise)[seen]
+    for fit in fits:
+        rise = freest.log_likelihoods[-1] - fit.noise.log_likelihoods[-1]
+        ratios = np.diag(fit.noise.observation_noise)[seen] / variances
+        agree = np.all(np.abs(np.log(ratios)) < np.log(MARGIN))
+        if _consistent(fit.tests) and (rise < CLEAR or agree):
+            return fit
+    return fits[-1]
+
+
+def _wider(options: Mapping[str, Any], dim: int, factor: float) -> NDArray[np.float64]:
+    given = options.get("initial_cov")
+    return factor * covariance(1.0 if given is None else given, dim, "initial_cov")
+
+
+def _skip(z: Sequence[NDArray[np.float64]]) -> int:
+    return min(SETTLED, min(map(len, z)) // 4)

@@ -1,0 +1,157 @@
+"""A site's data in figures, from one pass: what there is, what is missing, what looks wrong.
+
+found = survey(SiteFile.load("lab-a/site.toml"), dt=0.02)
+found.samples, found.channels[0].missing, found.notes
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.source_file import naming, shown
+from fedkoopman.data.held_out import held_out
+from fedkoopman.data.segments import segments
+from fedkoopman.errors import InputError
+from fedkoopman.survey.channel_statistics import Channel, ChannelTally
+from fedkoopman.survey.notes import (
+    channel_notes,
+    column_notes,
+    interval_notes,
+    segment_notes,
+)
+
+__all__ = ["SegmentFacts", "Survey", "survey"]
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """What is known of a segment without its samples.
+
+    Attributes:
+        name: the segment's, as `Segment.name`.
+        file: where it was recorded, for messages.
+        samples: on the grid.
+        missing: the share of its observations that is missing.
+        gaps: how many times all channels are missing.
+        longest_gap: samples of the longest of them.
+        start_time: instant of the first sample.
+        cut: whether it is a piece of a longer one.
+        held_out: whether it is kept for evaluation.
+    """
+
+    name: str
+    file: str
+    samples: int
+    missing: float
+    gaps: int
+    longest_gap: int
+    start_time: float
+    cut: bool
+    held_out: bool = False
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What a site has.
+
+    Attributes:
+        site: its name.
+        dt: the study's sampling interval.
+        files: how many.
+        segments: in order.
+        channels: in the sensor's order.
+        notes: what a person should look at, one sentence each.
+    """
+
+    site: str
+    dt: float
+    files: int
+    segments: tuple[SegmentFacts, ...]
+    channels: tuple[Channel, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def samples(self) -> int:
+        """Samples of all segments, the missing ones too."""
+        return sum(s.samples for s in self.segments)
+
+    @property
+    def gaps(self) -> int:
+        """How many times all channels are missing."""
+        return sum(s.gaps for s in self.segments)
+
+    @property
+    def longest_gap(self) -> int:
+        """Samples of the longest gap."""
+        return max(s.longest_gap for s in self.segments)
+
+    @property
+    def lengths(self) -> tuple[int, float, int]:
+        """Samples of the shortest, the median and the longest segment."""
+        counts = [s.samples for s in self.segments]
+        return min(counts), float(np.median(counts)), max(counts)
+
+    @property
+    def held_out(self) -> tuple[str, ...]:
+        """Names of the segments that are kept for evaluation."""
+        return tuple(s.name for s in self.segments if s.held_out)
+
+
+def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | None = None) -> Survey:
+    """Read all of a site's data once, check it and count.
+
+    Arguments:
+        site: what to read.
+        dt: the study's sampling interval.
+        progress: called with the bytes read so far, and how many there are.
+    """
+    facts: list[SegmentFacts] = []
+    tallies: list[ChannelTally] = []
+    intervals: list[float] = []
+    for segment in segments(site, dt, progress=progress):
+        z = segment.observations
+        tallies = tallies or [ChannelTally(name) for name in segment.channels]
+        for tally, values in zip(tallies, z.T, strict=True):
+            tally.add(segment.name, values)
+        if segment.interval is not None:
+            intervals.append(segment.interval)
+        facts.append(
+            SegmentFacts(
+                name=segment.name,
+                file=shown(segment.file),
+                samples=len(z),
+                missing=float(np.count_nonzero(np.isnan(z))) / z.size,
+                gaps=segment.gaps,
+                longest_gap=_longest_run(np.isnan(z).all(axis=1)) if segment.gaps else 0,
+                start_time=segment.start_time,
+                cut=segment.cut,
+            )
+        )
+    names = [fact.name for fact in facts]
+    twice = next((name for name, n in Counter(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"{shown(site.path)}: two segments are called {twice!r}: give one another name, or "
+            "another data.longest, by which segments are cut and numbered"
+        )
+    bases = [fact.name.rpartition(".")[0] if fact.cut else fact.name for fact in facts]
+    with naming(site.path):
+        kept = held_out(site.data.held_out, names, bases)
+    facts = [replace(fact, held_out=keep) for fact, keep in zip(facts, kept, strict=True)]
+    channels = tuple(tally.channel() for tally in tallies)
+    files = site.files()
+    notes = (
+        *channel_notes(channels, site.sensor.get("angles", ()), len(facts)),
+        *segment_notes(len(set(bases)), sum(fact.cut for fact in facts), any(kept), site.data),
+        *interval_notes(float(np.median(intervals)) if intervals else dt, dt),
+        *column_notes(files[0], site.data),
+    )
+    return Survey(site.name, dt, len(files), tuple(facts), channels, notes)
+
+
+def _longest_run(missing: np.ndarray) -> int:
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]])))
+    return int(np.max(edges[1::2] - edges[::2]))

@@ -1,0 +1,49 @@
+"""A reproduced item whose texts are full of characters that mean something in HTML or Markdown."""
+
+import pytest
+
+from fedkoopman.paper.item import Reproduced
+from fedkoopman.paper.result import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Findings,
+    Numbers,
+    Panel,
+    Series,
+    Table,
+)
+
+LABEL = "p < 0.3 & [1, 0, 0] | *a* _b_ `c` <b>d</b> $e$ [f](g)"
+
+
+@pytest.fixture
+def item() -> Reproduced:
+    slots = (1, 2, 3)
+    return Reproduced(
+        name="fig-probability",
+        paper="Fig. 7b",
+        title="probability of a successful observation",
+        command="fedkoopman reproduce fig-probability --seeds 5",
+        findings=Findings(
+            claims=(
+                Claim("E falls with p", HOLDS, "ratio 0.61 (0.52 to 0.71)"),
+                Claim(f"E rises again: {LABEL}", FAILS, "ratio 0.98 < 1 & falling", "overfitting?"),
+                Claim("p = 0.7 is best", OPEN, "1.52 ± 0.21", "two seeds\ndo not tell"),
+            ),
+            table=Table(
+                ("p", "E | paper"), ((f"a cell {LABEL}", "1.52 ± 0.21"), ("0.9", "1.49 ± 0.18"))
+            ),
+            numbers=(
+                Numbers("", ("p", "seed", "E"), ((LABEL, 0, 0.1 + 0.2), ("0.9", 1, float("nan")))),
+                Numbers("slots", ("slot", "E"), ((1, 2.5), (2, None))),
+            ),
+            panels=(
+                Panel("over slots", "slot", "E", (Series("0.9", slots, (3.0, 2.0, 1.0)),)),
+                Panel("tail", "p", "E", (Series("0.9", slots, slots, (0.1, 0.1, 0.1)),)),
+            ),
+            notes=("Means over seeds 0 to 4.", f"> A note on {LABEL}"),
+            sources=((LABEL, 'name = "a"\nslots = 200'), ("0.9", 'name = "</code>"')),
+        ),
+    )

@@ -1,0 +1,57 @@
+"""Studies of the items: equal experiments are equal studies, and --fast makes them small."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from fedkoopman.config.study import Study
+from fedkoopman.paper.arms import Arm, Measured, Runs, variant
+from fedkoopman.paper.result import Findings, Options, Table
+
+
+def test_a_variant_is_named_after_what_differs() -> None:
+    assert variant({}) == variant({"training.epochs": 10}) == Study.paper_default()
+    study = variant({"training.epochs": 20, "clients.count": 5})
+    assert study.name == "paper: training.epochs=20"
+    assert study.training.epochs == 20
+
+
+def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
+    """Two arms, two seeds, through the real engine; again, with the runs there."""
+    small = {"segments.steps": 12, "policy.segments": 1, "training.epochs": 1}
+    arms = (
+        Arm("a", variant({**small, "slots": 20})),
+        Arm("b", variant({**small, "slots": 3}), 3.0),
+    )
+    seen: list[dict[str, Measured]] = []
+
+    def judge(found: dict[str, Measured]) -> Findings:
+        seen.append(found)
+        return Findings((), Table((), ()), ())
+
+    item, told = Runs(lambda _: arms, judge, rollouts=True), []
+    options = Options(tmp_path / "runs", seeds=2, seed=4, fast=True)
+    assert item.slots(options) == 2 * (12 + 3)
+    numbers = item.compute(options, told.append)
+    assert [what for what in told if isinstance(what, str)] == ["1 of 2: a", "2 of 2: b"]
+    item.findings(json.loads(json.dumps(numbers)))
+    a, b = seen[0]["a"], seen[0]["b"]
+    assert a.table["seeds"] == [4, 5] and b.value == 3.0
+    assert a.curves("E").shape == (2, 12) and b.slots == 3
+    np.testing.assert_allclose(a.tail("loss"), a.curves("loss")[:, -4:].mean(axis=1))
+    assert (a.untrained("loss") > 0).all() and (a.persistence("E") > 0).all()
+    assert len(a.table["rollouts"]) == 2
+    records = {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")}
+    assert len(records) == 4
+    assert item.compute(options, lambda _: None) == numbers
+    assert {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")} == records
+
+
+def test_settings_tell_studies_and_seeds_apart() -> None:
+    item = Runs(lambda _: (Arm("a", variant({})),), lambda _: Findings((), Table((), ()), ()))
+    options = Options(Path(), seeds=2)
+    same = item.settings(options)
+    assert same == item.settings(Options(Path("elsewhere"), seeds=2))
+    assert same != item.settings(Options(Path(), seeds=3))
+    assert same != item.settings(Options(Path(), seeds=2, fast=True))

@@ -1,0 +1,193 @@
+"""Items that compare runs: a verdict follows the numbers, whichever way they fall."""
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedkoopman.paper.catalogue import CATALOGUE
+from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Findings, Options
+
+SEEDS, SLOTS, TAIL = 5, 40, 20
+LABELS = {
+    name: [arm.label for arm in import_module(CATALOGUE[name].module).arms(Options(Path()))]
+    for name in (
+        "fig-systems", "fig-yni", "fig-comparison", "table-ablation", "fig-noise",
+        "fig-probability", "fig-clients", "fig-policy", "fig-epochs", "fig-restart",
+    )
+}  # fmt: skip
+
+Scores = dict[str, float]
+
+
+def made(name: str, scores: Callable[[int, str], Scores], seeds: int = SEEDS) -> Findings:
+    """The findings in numbers that have given tails, with a hundredth of spread over seeds.
+
+    Arguments:
+        scores: by place and label: loss, E, l1 … and `shake`, the loss's relative fluctuation.
+    """
+    item = import_module(CATALOGUE[name].module)
+    arms = item.arms(Options(Path()))
+    found = [_numbers(i, arm, scores(i, arm.label), seeds) for i, arm in enumerate(arms)]
+    findings: Findings = item.ITEM.findings(json.loads(json.dumps({"arms": found})))
+    return findings
+
+
+def _numbers(place: int, arm: Any, scores: Scores, seeds: int) -> dict[str, Any]:
+    rng = np.random.default_rng(place)
+    luck = rng.lognormal(sigma=0.01, size=seeds)
+    wave = np.where(np.arange(SLOTS) % 2, 1.0, -1.0) * scores.pop("shake", 0.01)
+    values = {"loss": 1.0, "l1": 1.0, "l2": 1.0, "l3": 1.0, "E": 1.0, "E1": 1.0} | scores
+    counts = {"rounds": values.pop("rounds", 100.0), "renewals": values.pop("renewals", 80.0)}
+    seconds = values.pop("seconds", 1.0 + place)
+    curves = {m: (v * luck[:, None] * (1 + wave)).tolist() for m, v in values.items()}
+    states = np.cumsum(rng.normal(size=(31, 3)), axis=0)
+    predicted = states[1:] + np.sqrt(values["l3"])
+    rollout = {"truth": states.tolist(), "one_step": predicted.tolist(), "names": list("xyz")}
+    return {
+        "label": arm.label,
+        "value": arm.value,
+        "folder": "folder",
+        "study": arm.study.to_toml(),
+        "seeds": list(range(seeds)),
+        "tail_slots": TAIL,
+        "seconds": seconds,
+        **counts,
+        "curves": curves,
+        "untrained": {m: (1000 * luck).tolist() for m in values},
+        "persistence": {"l3": luck.tolist(), "E": luck.tolist()},
+        "variance": (1000 * luck).tolist(),
+        "rollouts": [rollout] * seeds,
+    }
+
+
+def place_of(name: str, label: str) -> int:
+    return LABELS[name].index(label)
+
+
+AS_CLAIMED: dict[str, Callable[[int, str], Scores]] = {
+    "fig-systems": lambda i, _: {"loss": 10.0 ** (i - 2)},
+    "fig-yni": lambda i, _: {"loss": 0.1, "E": 0.5},
+    "fig-comparison": lambda i, _: [
+        {"loss": 1.2, "E": 1.5, "l3": 1.0},
+        {"loss": 3.0, "E": 3.0, "l3": 9.0},
+        {"loss": 1.0, "E": 1.0, "l3": 1.0},
+        {"loss": 1.1, "E": 1.0, "l3": 1.0},
+    ][i],
+    "table-ablation": lambda _, label: dict(
+        zip(("l1", "l2", "l3"), import_module(
+            "fedkoopman.paper.table_ablation").PAPER[label], strict=True)
+    ),
+    "fig-noise": lambda i, _: {
+        "shake": 0.02 * (1 + i),
+        "loss": [60, 63, 90, 120, 150, 200, 300, 400, 600][i],
+    },
+    "fig-probability": lambda i, _: {"E": 1.0 + (i - 5) ** 2, "rounds": 10.0 * (1 + i)},
+    "fig-clients": lambda i, _: {"E": 1.0 + (i - 4) ** 2, "rounds": 10.0 * (1 + i)},
+    "fig-policy": lambda i, label: {
+        "E": 1.0 if label.endswith("7") else 1.2,
+        "renewals": 40.0 - i,
+    },
+    "fig-epochs": lambda i, _: {"E": 2.0**-i},
+    "fig-restart": lambda i, _: {"loss": 2.0**i},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AS_CLAIMED)
+def test_numbers_as_the_paper_claims_them_hold(name: str) -> None:
+    findings = made(name, AS_CLAIMED[name])
+    assert [c.text for c in findings.claims if c.verdict != HOLDS] == []
+
+
+THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
+    "fig-systems": lambda i, _: {"loss": 10.0 ** (4 - i)},
+    "fig-yni": lambda i, _: {"loss": 900.0, "E1": 500.0},
+    "fig-comparison": lambda i, _: [
+        {"loss": 1.0, "E": 0.5, "l3": 90.0},
+        {"loss": 0.1, "E": 0.1, "l3": 1.0},
+        {"loss": 3.0, "E": 3.0, "l3": 9.0},
+        {"loss": 1.1, "E": 3.0, "l3": 9.0},
+    ][i],
+    "fig-noise": lambda i, _: {"shake": 0.5 / (1 + i), "loss": 2.0**-i},
+    "fig-probability": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
+    "fig-clients": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
+    "fig-policy": lambda i, label: {
+        "E": 9.0 if label.endswith("7") else 1.2 + i / 100,
+        "renewals": 10.0 + i,
+    },
+    "fig-restart": lambda i, _: {"loss": 900.0 * 2.0**-i},
+}
+
+
+@pytest.mark.parametrize("name", THE_OTHER_WAY)
+def test_numbers_that_fall_the_other_way_do_not(name: str) -> None:
+    findings = made(name, THE_OTHER_WAY[name])
+    quick = "the training converges quickly"  # a constant curve is where it ends
+    assert [c.text for c in findings.claims if c.verdict != FAILS and c.text != quick] == []
+
+
+def test_an_ablation_row_must_blow_up_and_shrink_where_the_papers_does() -> None:
+    def scores(_: int, label: str) -> Scores:
+        return {"l1": 1.0, "l2": 1.0, "l3": 1.0} | ({"l1": 0.1} if label == "[0, 0, 1]" else {})
+
+    verdicts = {c.text.split("]")[0] + "]": c for c in made("table-ablation", scores).claims[1:]}
+    assert verdicts["[0, 0, 1]"].verdict == FAILS
+    assert "ℓ1 blows up" in verdicts["[0, 0, 1]"].text
+    assert "ℓ1 shrinks" in verdicts["[1, 0, 0]"].text
+    assert verdicts["[1, 0, 0]"].verdict == OPEN
+
+
+def test_a_setting_that_diverged_is_the_worst() -> None:
+    def scores(i: int, label: str) -> Scores:
+        return {"E": np.nan if label == "Threshold ρ = 1" else 1.0 + i / 100}
+
+    claim = made("fig-policy", scores).claims[0]
+    assert claim.verdict == FAILS and "worst (Threshold ρ = 1)" in claim.evidence
+
+
+def test_training_that_diverges_fails_to_converge() -> None:
+    def scores(i: int, label: str) -> Scores:
+        return {"loss": np.nan if label.startswith("100") else 1.0}
+
+    assert made("fig-noise", scores).claims[-1].verdict == HOLDS
+
+
+def test_more_epochs_without_gain_do_not_hold() -> None:
+    claims = made("fig-epochs", lambda i, _: {"E": 2.0**i, "rounds": 90.0 / 9**i}).claims
+    assert [c.verdict for c in claims] == [FAILS, FAILS, FAILS]
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_one_seed_decides_no_comparison(name: str) -> None:
+    claims = made(name, AS_CLAIMED[name], seeds=1).claims
+    compared = [c for c in claims if "×" in c.evidence and "slot" not in c.evidence]
+    assert all(c.verdict == OPEN and c.why for c in compared)
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_a_table_and_the_files_hold_every_setting_and_seed(name: str) -> None:
+    findings = made(name, AS_CLAIMED[name])
+    assert [row[0] for row in findings.table.rows] == LABELS[name]
+    assert {len(row) for row in findings.table.rows} == {len(findings.table.columns)}
+    per_seed, per_slot = findings.numbers
+    assert len(per_seed.rows) == len(LABELS[name]) * SEEDS
+    assert len(per_slot.rows) == len(LABELS[name]) * SLOTS
+    for numbers in findings.numbers:
+        assert {len(row) for row in numbers.rows} == {len(numbers.columns)}
+    assert [label for label, _ in findings.sources] == LABELS[name]
+    assert bool(findings.panels) == name.startswith("fig")
+
+
+def test_the_default_experiment_is_the_same_study_in_every_item() -> None:
+    same = {
+        arm.study.to_toml()
+        for name in LABELS
+        for arm in import_module(CATALOGUE[name].module).arms(Options(Path()))
+        if arm.label in ("KF-FedKL", "[1/3, 1/3, 1/3]", "1-1-1-1-1", "p = 0.7", "N = 5",
+                         "Threshold ρ = 5", "10 epochs", "ξ = 1")
+    }  # fmt: skip
+    assert len(same) == 1
