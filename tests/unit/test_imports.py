@@ -13,6 +13,9 @@ ROOT = Path(fedkoopman.__file__).parent
 ORDER = (
     "version",
     "errors",
+    "paths",
+    "user_code",
+    "registry",
     "durable",
     "covariance",
     "systems",

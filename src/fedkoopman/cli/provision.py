@@ -68,8 +68,8 @@ def provision(
 ) -> None:
     """Make keys, certificates and a sealed kit per site; again, to add, revoke or renew."""
     from fedkoopman.config.names import folder_name
-    from fedkoopman.config.source_file import shown
     from fedkoopman.deploy.provisioning.provision import provision as make
+    from fedkoopman.paths import shown
 
     names = None if sites is None else [name.strip() for name in sites.split(",")]
     done = make(

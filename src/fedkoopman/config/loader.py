@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
+from fedkoopman.paths import shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _LIKE, _SAME_SECTION = 0.6, 0.2

@@ -13,12 +13,12 @@ import numpy as np
 
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.sections import per_client
-from fedkoopman.config.source_file import shown
-from fedkoopman.config.user_code import load_object
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.paths import shown
 from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
+from fedkoopman.user_code import load_object
 
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile

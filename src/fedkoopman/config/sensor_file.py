@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkoopman.config.user_code import load_object
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.user_code import load_object
 
 if TYPE_CHECKING:
     from fedkoopman.sensors import Sensor

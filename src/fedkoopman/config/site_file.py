@@ -24,9 +24,10 @@ from fedkoopman.config.site_sections import (
     SiteName,
     SiteSensor,
 )
-from fedkoopman.config.source_file import TABLES, check_source, naming, readable_file, shown
+from fedkoopman.config.source_file import TABLES, check_source
 from fedkoopman.config.toml import comment, toml_key, toml_value
 from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.paths import naming, readable_file, shown
 
 __all__ = ["SiteFile"]
 

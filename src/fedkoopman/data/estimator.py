@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.parts import noise_of
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.site_knowledge import Knowledge, known_noise
 from fedkoopman.estimation import Estimates, estimate
 from fedkoopman.estimation.batches import cores
+from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 

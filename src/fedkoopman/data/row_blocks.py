@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.config.site_sections import DataSection
-from fedkoopman.config.source_file import Source, shown
+from fedkoopman.config.source_file import Source
 from fedkoopman.data.array_files import (
     as_samples,
     check_numbers,
@@ -24,6 +24,7 @@ from fedkoopman.data.table_chunks import table_chunks
 from fedkoopman.data.tables import BOOKKEEPING, open_table
 from fedkoopman.data.variable_files import read_variables
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 _ROWS = 65_536
 """Rows of a mapped array that are read at once."""

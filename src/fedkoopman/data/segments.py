@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.data.row_blocks import Block, blocks
 from fedkoopman.data.row_pieces import Piece, pieces
 from fedkoopman.data.table_chunks import BLOCK_BYTES
 from fedkoopman.data.time_grid import held, on_grid, resampled, usual_interval
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 __all__ = ["Segment", "segments"]
 

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.parts import noise_of
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import estimate_parameters
 from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import LocalPolynomial, System
 

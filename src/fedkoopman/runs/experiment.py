@@ -10,7 +10,6 @@ import numpy as np
 from fedkoopman.config.parts import believed_systems, noise_of, sensor_of, system_of
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
-from fedkoopman.config.user_code import load_object
 from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
@@ -19,6 +18,7 @@ from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.systems import System
+from fedkoopman.user_code import load_object
 
 __all__ = ["Parts", "experiment_of", "parts_of"]
 

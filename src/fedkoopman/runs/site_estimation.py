@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.config.sensor_file import SensorFile
-from fedkoopman.config.user_code import load_object
 from fedkoopman.data.observations import REGULAR, Observations
 from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
@@ -17,6 +16,7 @@ from fedkoopman.estimation import DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
+from fedkoopman.user_code import load_object
 
 
 def load_system(

@@ -6,7 +6,6 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_of
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.data.observations import Observations
 from fedkoopman.data.segments import segments
 from fedkoopman.data.site_knowledge import guessed_noise
@@ -14,6 +13,7 @@ from fedkoopman.errors import InputError
 from fedkoopman.koopman.facts import state_names
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.kalman import lift_noise
+from fedkoopman.paths import shown
 from fedkoopman.runs.prediction import Prediction, predict_observations
 
 __all__ = ["predict_site"]

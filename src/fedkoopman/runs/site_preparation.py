@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.parts import sensor_for, site_files, system_of
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import HeldOut, Progress, estimator_of
 from fedkoopman.data.segments import segments
 from fedkoopman.data.site_knowledge import Knowledge, known_system
 from fedkoopman.data.spilled_arrays import SpilledArrays
 from fedkoopman.errors import ComputationError
+from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.survey.site_surveys import surveys_of, useless
 from fedkoopman.survey.survey import Survey

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedkoopman.config.site_sections import DataSection
-from fedkoopman.config.source_file import TABLES, shown
+from fedkoopman.config.source_file import TABLES
 from fedkoopman.data.tables import open_table
+from fedkoopman.paths import shown
 from fedkoopman.survey.channel_statistics import Channel
 
 _APART = 1.5

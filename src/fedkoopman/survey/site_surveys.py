@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 from fedkoopman.survey.survey import SegmentFacts, Survey, survey
 from fedkoopman.systems import System
 

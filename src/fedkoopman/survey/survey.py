@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import naming, shown
 from fedkoopman.data.held_out import held_out
 from fedkoopman.data.segments import segments
 from fedkoopman.errors import InputError
+from fedkoopman.paths import naming, shown
 from fedkoopman.survey.channel_statistics import Channel, ChannelTally
 from fedkoopman.survey.notes import (
     channel_notes,

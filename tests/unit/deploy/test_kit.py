@@ -84,7 +84,7 @@ def test_a_kit_carries_the_code_that_is_named_and_imported_and_no_other(
 
 
 def test_the_code_in_a_kit_runs_from_there(kit_file: Path, tmp_path: Path) -> None:
-    from fedkoopman.config.user_code import load_object
+    from fedkoopman.user_code import load_object
 
     kit = open_kit(kit_file, tmp_path / "state" / "kit", CODE)
     assert load_object(kit.study.system.name, kit.folder)(2.0) == -2.0  # type: ignore[operator]

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedkoopman.config.source_file import shown
 from fedkoopman.errors import InputError, short
+from fedkoopman.paths import shown
 
 if TYPE_CHECKING:
     from cryptography import x509

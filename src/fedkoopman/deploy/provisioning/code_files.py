@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from fedkoopman.config.source_file import naming
 from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.deploy.provisioning.sealing import check_name
 from fedkoopman.errors import InputError
+from fedkoopman.paths import naming
 
 __all__ = ["shared_files"]
 

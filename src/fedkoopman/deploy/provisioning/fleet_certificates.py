@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from fedkoopman.config.source_file import shown
 from fedkoopman.deploy.provisioning.certificates import expires, hosts_of, read_file
 from fedkoopman.deploy.provisioning.signing import LOOPBACK, authority, matches, server_certificate
 from fedkoopman.durable import write_private
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 __all__ = ["certify", "public_host"]
 

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import read_file
 from fedkoopman.deploy.provisioning.kit import read_kit, seal
@@ -26,6 +25,7 @@ from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
 from fedkoopman.deploy.provisioning.signing import node_keys
 from fedkoopman.durable import held, private_directory, write_private, writing
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 __all__ = ["FleetDirectory"]
 

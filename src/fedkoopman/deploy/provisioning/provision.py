@@ -14,7 +14,6 @@ from pathlib import Path
 
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import check_host, need_cryptography, warning
 from fedkoopman.deploy.provisioning.code_files import shared_files
@@ -31,6 +30,7 @@ from fedkoopman.deploy.provisioning.roster import Roster, check_names
 from fedkoopman.deploy.provisioning.signing import SERVER_DAYS
 from fedkoopman.deploy.servable import check_servable
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 __all__ = ["Provisioned", "provision", "shared_study"]
 

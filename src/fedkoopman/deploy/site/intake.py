@@ -18,7 +18,6 @@ import numpy as np
 
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import Estimator, estimator_of
 from fedkoopman.data.segments import Segment, segments
@@ -27,6 +26,7 @@ from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import ComputationError
+from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.survey.site_surveys import too_short
 from fedkoopman.survey.survey import survey

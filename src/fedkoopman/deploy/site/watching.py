@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.source_file import shown
 from fedkoopman.deploy.site.catalogue import Stamp
 from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
 
 __all__ = ["Settling", "candidates", "content_digest", "file_key", "stamp_of"]
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.config.user_code import load_object
 from fedkoopman.errors import InputError
+from fedkoopman.user_code import load_object
 
 
 @pytest.fixture(autouse=True)

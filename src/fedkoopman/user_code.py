@@ -10,11 +10,18 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 
-from fedkoopman.config.source_file import readable_file, shown
 from fedkoopman.errors import InputError
+from fedkoopman.paths import readable_file, shown
+
+__all__ = ["is_reference", "load_object"]
 
 _BESIDE: dict[str, Path] = {}
 """Modules that users' files imported from beside them, and where they are."""
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name is a reference to an object in a file, as "file.py:name"."""
+    return ".py:" in name
 
 
 def load_object(reference: str, folder: Path) -> object:

@@ -1,0 +1,123 @@
+"""Registries: every protocol has one, and a new member is one file.
+
+A member has a name and comes from one of three places:
+
+- a module of the protocol's own package that binds the protocol's attribute, as
+  `AGGREGATOR = TrimmedMean` in `federation/aggregators/trimmed_mean.py`, whose name is then
+  "trimmed-mean";
+- another installed package, by an entry point in the group `fedkoopman.aggregators`;
+- a Python file of the user's own, as "file.py:name", where a study names it.
+
+Names are listed without importing any member, so that a study is read without JAX.
+"""
+
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.user_code import is_reference, load_object
+
+__all__ = ["Registry"]
+
+Member = TypeVar("Member")
+
+
+class Registry(Generic[Member]):
+    """The members of one protocol, by name."""
+
+    def __init__(
+        self,
+        kind: str,
+        home: str,
+        attribute: str,
+        check: Callable[[Any], str] = lambda _: "",
+        group: str | None = None,
+    ) -> None:
+        """Describe a registry; nothing is imported yet.
+
+        Arguments:
+            kind: what a member is ("aggregator"), as it should read in messages.
+            home: the package whose modules hold our own members.
+            attribute: the name to which such a module binds its member.
+            check: says what is wrong with an object that is to be a member, as "is a list, but a
+                function is expected"; empty if nothing is.
+            group: of entry points; by default "fedkoopman." and the kind's plural.
+        """
+        self.kind, self.home, self.attribute = kind, home, attribute
+        self._check = check
+        self.group = group or f"fedkoopman.{kind.replace(' ', '_')}s"
+        self._found: dict[str, Member] = {}
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """All names, ours first."""
+        return (*self._modules, *(name for name in self._foreign if name not in self._modules))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def find(self, name: str, folder: Path | None = None) -> Member:
+        """The member of a name.
+
+        Arguments:
+            name: one of `names`, or "file.py:name".
+            folder: where a user's file is looked up.
+        """
+        if is_reference(name):
+            return self._checked(load_object(name, folder or Path.cwd()), name)
+        if name not in self._found:
+            self._found[name] = self._load(name)
+        return self._found[name]
+
+    def _load(self, name: str) -> Member:
+        if name in self._modules:
+            member = getattr(import_module(self._modules[name]), self.attribute)
+        elif name in self._foreign:
+            entry = self._foreign[name]
+            try:
+                member = entry.load()
+            except (Exception, SystemExit) as error:
+                package = entry.dist.name if entry.dist else entry.value
+                cause = " ".join(str(error).split())
+                raise InputError(
+                    f"the {self.kind} {name!r} of the package {package} cannot be loaded "
+                    f"({type(error).__name__}: {cause}): mend or remove that package"
+                ) from error
+        else:
+            raise unknown_name(self.kind, name, self.names)
+        return self._checked(member, name)
+
+    def _checked(self, member: Any, name: str) -> Member:
+        if wrong := self._check(member):
+            raise InputError(f"{name} {wrong} (it is {short(member)})")
+        found: Member = member
+        return found
+
+    @cached_property
+    def _modules(self) -> Mapping[str, str]:
+        """Our own members: module by name. Modules are read as text, not imported."""
+        spec = find_spec(self.home)
+        assert spec is not None and spec.submodule_search_locations is not None
+        binds = re.compile(rf"^{self.attribute}\b[^\n=]*=", re.MULTILINE)
+        found = {}
+        for module in pkgutil.iter_modules(spec.submodule_search_locations):
+            name = f"{self.home}.{module.name}"
+            loader = module.module_finder.find_spec(name, None).loader  # type: ignore[union-attr]
+            if binds.search(loader.get_source(name) or ""):  # type: ignore[union-attr]
+                found[module.name.replace("_", "-")] = name
+        return found
+
+    @cached_property
+    def _foreign(self) -> Mapping[str, EntryPoint]:
+        """Members of other packages."""
+        return {entry.name: entry for entry in entry_points(group=self.group)}
