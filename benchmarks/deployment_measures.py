@@ -423,25 +423,17 @@ def _hand_over(folder: Path, field: Path, sites: int) -> dict:
     import numpy as np
 
     from fedkoopman.config.study import Study
-    from fedkoopman.deploy.wire import tensors_of
     from fedkoopman.federation.scoring import windows_of_site
-    from fedkoopman.federation.streams import subseed
-    from fedkoopman.koopman.network import initialise
-    from fedkoopman.runs.experiment import parts_of
+    from fedkoopman.runs.experiment import problem_of
 
     study = Study.load(field / "study.toml")
-    parts = parts_of(study, study.seed, sites)
+    parts = problem_of(study, study.seed, sites)
     for name in names(sites):
         kept = _states(field / name / ".fedkoopman" / name, parts.system.dim)
         windows = windows_of_site(kept["held-out"], parts.steps, parts.test_trajectories)
         train = {f"train{i}": states for i, states in enumerate(kept["train"])}
         np.savez(folder / f"{name}.npz", windows=windows, **train)
-    weights = initialise(
-        parts.architecture,
-        seed=subseed(study.seed, "weights"),
-        dtype=np.dtype(parts.training.precision),
-    )
-    np.savez(folder / "model.npz", **tensors_of(weights))
+    np.savez(folder / "model.npz", **parts.algorithm.begin(parts))
     about = {
         "architecture": asdict(parts.architecture),
         "training": asdict(parts.training),
@@ -531,13 +523,12 @@ def _difference(folder: Path, field: Path, sites: int) -> float:
 
     from fedkoopman.config.study import Study
     from fedkoopman.deploy.server.server_state import ServerDirectory
-    from fedkoopman.deploy.wire import tensors_of
-    from fedkoopman.runs.experiment import parts_of
+    from fedkoopman.runs.experiment import problem_of
 
     study = Study.load(field / "study.toml")
-    parts = parts_of(study, study.seed, sites)
+    parts = problem_of(study, study.seed, sites)
     with ServerDirectory.open(field / "out", study, parts, names(sites)) as directory:
-        mine = tensors_of(directory.restore().weights)
+        mine = directory.restore().arrays
     with np.load(folder / "learned.npz") as learned:
         theirs = dict(learned)
     if set(mine) != set(theirs):
@@ -550,15 +541,14 @@ def training_alone(about: dict, folder: Path) -> float:
     """Seconds of one warm training on one segment, with nothing else to do."""
     import numpy as np
 
-    from fedkoopman.deploy.wire import weights_of
-    from fedkoopman.koopman.network import Architecture
+    from fedkoopman.koopman.network import Architecture, from_named
     from fedkoopman.koopman.training import Training, client_update
 
     architecture = Architecture(**about["architecture"])
     options = {**about["training"], "loss_weights": tuple(about["training"]["loss_weights"])}
     training = Training(**options)
     with np.load(folder / "model.npz") as model, np.load(folder / "site-00.npz") as site:
-        weights = weights_of(architecture, dict(model))
+        weights = from_named(architecture, dict(model))
         states = site["train0"].astype(training.precision)
     found = []
     for _ in range(20):
@@ -641,29 +631,25 @@ def _taken(state: Path) -> int:
 
 def _train_on_all(state: Path) -> int:
     """Have the agent train on everything that waits; how many samples that were."""
-    import numpy as np
-
     from fedkoopman.deploy.flower.courier import ask_agent
     from fedkoopman.deploy.provisioning.kit import Kit
     from fedkoopman.deploy.site.store import socket_path
     from fedkoopman.deploy.wire import (
+        Answered,
+        Ask,
         Envelope,
         Poll,
-        Train,
-        Trained,
         decode_replies,
         encode_requests,
-        tensors_of,
     )
-    from fedkoopman.koopman.network import initialise
-    from fedkoopman.runs.experiment import parts_of
+    from fedkoopman.federation.messages import Message
+    from fedkoopman.runs.experiment import problem_of
 
     study = Kit.load(state / "kit").study
-    parts = parts_of(study, study.seed, 1)
-    weights = initialise(parts.architecture, seed=0, dtype=np.dtype(parts.training.precision))
-    requests = [Poll(1), Train(1, tensors_of(weights))]
+    parts = problem_of(study, study.seed, 1)
+    requests = [Poll(1), Ask(1, Message("train", parts.algorithm.begin(parts)))]
     body = encode_requests(Envelope(f"{study.digest()}:{study.seed}"), requests)
     replies = decode_replies(ask_agent(socket_path(state), body))[1]
-    if not isinstance(replies[-1], Trained):
+    if not isinstance(replies[-1], Answered):
         raise RuntimeError(f"the agent answers {replies}")
     return replies[-1].samples

@@ -11,13 +11,12 @@ A member has a name and comes from one of three places:
 Names are listed without importing any member, so that a study is read without JAX.
 """
 
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import find_spec
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -106,16 +105,14 @@ class Registry(Generic[Member]):
     @cached_property
     def _modules(self) -> Mapping[str, str]:
         """Our own members: module by name. Modules are read as text, not imported."""
-        spec = find_spec(self.home)
-        assert spec is not None and spec.submodule_search_locations is not None
+        package, *parts = self.home.split(".")
         binds = re.compile(rf"^{self.attribute}\b[^\n=]*=", re.MULTILINE)
         found = {}
-        for module in pkgutil.iter_modules(spec.submodule_search_locations):
-            name = f"{self.home}.{module.name}"
-            loader = module.module_finder.find_spec(name, None).loader  # type: ignore[union-attr]
-            if binds.search(loader.get_source(name) or ""):  # type: ignore[union-attr]
-                found[module.name.replace("_", "-")] = name
-        return found
+        for file in files(package).joinpath(*parts).iterdir():
+            stem = file.name.removesuffix(".py")
+            if stem != file.name and binds.search(file.read_text(encoding="utf-8")):
+                found[stem.replace("_", "-")] = f"{self.home}.{stem}"
+        return dict(sorted(found.items()))
 
     @cached_property
     def _foreign(self) -> Mapping[str, EntryPoint]:

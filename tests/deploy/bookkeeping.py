@@ -15,13 +15,14 @@ import numpy as np
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import ServerDirectory
 from fedkoopman.deploy.site.store import reading
-from fedkoopman.deploy.wire import Tensors, tensors_of, weights_of
-from fedkoopman.federation.aggregation import aggregate
+from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.arrivals import succeeded
+from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import initialise
+from fedkoopman.koopman.network import from_named, initialise, named
 from fedkoopman.koopman.training import client_update
-from fedkoopman.runs.experiment import Parts, parts_of
+from fedkoopman.runs.experiment import problem_of
 
 from .federation import Federation
 
@@ -78,7 +79,7 @@ def _check_drawn(federation: Federation, study: Study, lab: str, place: int) -> 
         train = [n for (n,) in store.execute(
             "SELECT number FROM segments WHERE kind = 'train' ORDER BY number"
         )]  # fmt: skip
-    chance = parts_of(study, study.seed, len(federation.labs)).probabilities[place]
+    chance = problem_of(study, study.seed, len(federation.labs)).probabilities[place]
     lucky = [m for m in range(1, int(drawn) + 1) if succeeded(study.seed, m, place, chance)]
     expected = [(m, train[i % len(train)]) for i, m in enumerate(lucky)]
     assert arrived == (expected if study.sites.repeat else expected[: len(train)]), lab
@@ -99,18 +100,19 @@ def _check_server(federation: Federation, by_site: dict[int, dict[int, int]]) ->
 
 def _check_model(federation: Federation, study: Study, records: list[dict[str, Any]]) -> None:
     """The model is what comes out if every site trains on what it says it spent."""
-    parts = parts_of(study, study.seed, len(federation.labs))
+    parts = problem_of(study, study.seed, len(federation.labs))
     with ServerDirectory.open(federation.out, study, parts, federation.labs) as directory:
-        served = tensors_of(directory.restore().weights)
+        served = directory.restore().arrays
     replayed = replay(federation, parts, records)
     for name, leaf in served.items():
         assert np.array_equal(leaf, replayed[name]), f"{name} is not what was trained"
 
 
-def replay(federation: Federation, parts: Parts, records: list[dict[str, Any]]) -> Tensors:
+def replay(federation: Federation, parts: Problem, records: list[dict[str, Any]]) -> Arrays:
     """The model that a federation should have learnt."""
     dtype = np.dtype(parts.training.precision)
-    weights = initialise(parts.architecture, seed=subseed(parts.seed, "weights"), dtype=dtype)
+    seed = subseed(parts.seed, "weights")
+    arrays = named(initialise(parts.architecture, seed=seed, dtype=dtype))
     for record in records:
         models, sizes = [], []
         for place in record["active"]:
@@ -119,20 +121,19 @@ def replay(federation: Federation, parts: Parts, records: list[dict[str, Any]]) 
                 client_update(
                     parts.architecture,
                     parts.training,
-                    weights,
+                    from_named(parts.architecture, arrays),
                     [states.astype(dtype) for states in spent],
                     seed=subseed(parts.seed, "training", record["slot"], place),
                     learning_rate=parts.rates[place],
                 )
             )
             sizes.append(sum(map(len, spent)))
-        if models:  # by way of the wire, as there
-            models = [weights_of(parts.architecture, tensors_of(one)) for one in models]
-            weights = aggregate(models, sizes)
-    return tensors_of(weights)
+        if models:
+            arrays = mean(arrays, [named(one) for one in models], sizes)
+    return arrays
 
 
-def _spent(state: Path, slot: int, parts: Parts) -> list[np.ndarray]:
+def _spent(state: Path, slot: int, parts: Problem) -> list[np.ndarray]:
     """The states that a slot has spent at a site, in the order in which they arrived."""
     with reading(state) as store:
         rows = store.execute(

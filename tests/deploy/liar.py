@@ -8,7 +8,7 @@ import os
 import socket
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +18,12 @@ import numpy as np
 
 from fedkoopman.deploy.site.site_socket import LENGTH, ask
 from fedkoopman.deploy.wire import (
+    Answered,
+    Ask,
     Envelope,
     Poll,
     Polled,
     Reply,
-    Train,
-    Trained,
     decode_replies,
     decode_requests,
     encode_replies,
@@ -47,7 +47,7 @@ class Liar:
     """
 
     def __init__(self, path: Path) -> None:
-        self.lie: Lie = of_trained(lambda reply: replace(reply, samples=reply.samples + 1))
+        self.lie: Lie = of_answered(lambda reply: replace(reply, samples=reply.samples + 1))
         self.early = False
         self.limit = 0
         self.slot = 0
@@ -92,10 +92,10 @@ class Liar:
             _, requests = decode_requests(body)
             self._wait(max(request.slot for request in requests))
             answer = ask(self._truth, body)
-            kinds = Poll | Train if self.early else Train
+            kinds = Poll | Ask if self.early else Ask
             if any(isinstance(request, kinds) for request in requests):
                 envelope, replies = decode_replies(answer)
-                self.truths += [answer] * isinstance(replies[0], Trained)
+                self.truths += [answer] * isinstance(replies[0], Answered)
                 answer = self.lie(envelope, replies)
             connection.sendall(LENGTH.pack(len(answer)) + answer)
 
@@ -106,9 +106,9 @@ class Liar:
             self._allowed.wait_for(lambda: slot <= self.limit)
 
 
-def of_trained(change: Callable[[Trained], Reply]) -> Lie:
+def of_answered(change: Callable[[Answered], Reply]) -> Lie:
     """A lie about an update."""
-    return _of(Trained, change)
+    return _of(Answered, change)
 
 
 def of_polled(change: Callable[[Polled], Reply]) -> Lie:
@@ -118,8 +118,13 @@ def of_polled(change: Callable[[Polled], Reply]) -> Lie:
 
 def of_model(change: Callable[[str, np.ndarray], Any]) -> Lie:
     """A lie about one tensor after the other."""
-    return of_trained(
-        lambda reply: replace(reply, model={n: change(n, leaf) for n, leaf in reply.model.items()})
+    return of_arrays(lambda arrays: {n: change(n, leaf) for n, leaf in arrays.items()})
+
+
+def of_arrays(change: Callable[[Mapping[str, np.ndarray]], Mapping[str, Any]]) -> Lie:
+    """A lie about all tensors."""
+    return of_answered(
+        lambda r: replace(r, message=replace(r.message, arrays=change(r.message.arrays)))
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from fedkoopman.deploy.wire import Refused, encode_replies
 
 from .attacked import LYING
-from .liar import of_model, of_polled, of_trained
+from .liar import of_answered, of_arrays, of_model, of_polled
 
 
 def _nan(name: str, leaf: np.ndarray) -> np.ndarray:
@@ -27,22 +27,22 @@ UPDATES = {
     "wrong-dtype": (of_model(_other_kind), "sends encoder.0 as float"),
     "integers": (of_model(lambda name, leaf: leaf.astype(np.int64)), "float32 or float64"),
     "wrong-names": (
-        of_trained(lambda r: replace(r, model={f"{n}x": leaf for n, leaf in r.model.items()})),
-        "sends the tensors",
+        of_arrays(lambda arrays: {f"{n}x": leaf for n, leaf in arrays.items()}),
+        "in 'update', not",
     ),
     "one-tensor-less": (
-        of_trained(lambda r: replace(r, model=dict(list(r.model.items())[1:]))),
-        "sends the tensors",
+        of_arrays(lambda arrays: dict(list(arrays.items())[1:])),
+        "in 'update', not",
     ),
     "huge": (of_model(lambda name, leaf: leaf + 1000), "changes the model by"),
-    "samples": (of_trained(lambda r: replace(r, samples=r.samples * 1000)), "samples where"),
-    "no-samples": (of_trained(lambda r: replace(r, samples=0)), "claims 0 samples"),
-    "old-slot": (of_trained(lambda r: replace(r, slot=r.slot - 1)), "sends an update for slot"),
-    "next-slot": (of_trained(lambda r: replace(r, slot=r.slot + 1)), "sends an update for slot"),
-    "other-base": (of_trained(lambda r: replace(r, base="0" * 64)), "of another model"),
-    "other-site": (of_trained(lambda r: replace(r, site="lab-a")), "speaks for 'lab-a'"),
+    "samples": (of_answered(lambda r: replace(r, samples=r.samples * 1000)), "samples where"),
+    "no-samples": (of_answered(lambda r: replace(r, samples=0)), "claims 0 samples"),
+    "old-slot": (of_answered(lambda r: replace(r, slot=r.slot - 1)), "answers for slot"),
+    "next-slot": (of_answered(lambda r: replace(r, slot=r.slot + 1)), "answers for slot"),
+    "other-base": (of_answered(lambda r: replace(r, base="0" * 64)), "another message"),
+    "other-site": (of_answered(lambda r: replace(r, site="lab-a")), "speaks for 'lab-a'"),
     "path-as-site": (
-        of_trained(lambda r: replace(r, site="../../../x")),
+        of_answered(lambda r: replace(r, site="../../../x")),
         "speaks for '../../../x'",
     ),
     "other-study": (

@@ -18,11 +18,10 @@ from reference.federations import (
 
 import fedkoopman as fk
 from fedkoopman.errors import InputError
-from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.schemes import SCHEMES
 from fedkoopman.federation.simulation import first_state
-from fedkoopman.federation.slot import decide, tasks
 from fedkoopman.federation.streams import subseed
+from fedkoopman.koopman.network import from_named, named
 from fedkoopman.koopman.training import client_update
 
 EVERYONE = clients(5)
@@ -43,8 +42,8 @@ def test_single_client_is_a_federation_of_the_first():
 
 
 def test_single_client_takes_the_first_of_several_thresholds():
-    several = run(experiment(scheme="single-client", policy=Threshold((2, 1, 1))))
-    assert_same_run(several, run(experiment(scheme="single-client", policy=Threshold(2))))
+    several = run(experiment(scheme="single-client", segments=(2, 1, 1)))
+    assert_same_run(several, run(experiment(scheme="single-client", segments=2)))
 
 
 def test_perfect_data_is_the_truth():
@@ -72,27 +71,36 @@ def test_a_slot_trains_on_what_its_scheme_hands_out(scheme):
     (x,) = segments(e, [(1, 0)], perfect=scheme == "perfect-data").values()
     (job,) = jobs_of(e, [0])
     update = client_update(
-        ARCHITECTURE, TRAINING, first_state(e).weights, [x], seed=job.seed, learning_rate=1e-3
+        ARCHITECTURE,
+        TRAINING,
+        from_named(ARCHITECTURE, first_state(e).arrays),
+        [x],
+        seed=job.asked.seed,
+        learning_rate=1e-3,
     )
-    assert final(run(e)) == model_bytes(update)
+    assert final(run(e)) == model_bytes(named(update))
 
 
 def test_centralized_trains_on_the_union():
     """One update on all clients' data, with the server's own learning rate, then all of it goes."""
     who = clients(3, probability=1.0, learning_rate=0.5)
-    e = experiment(scheme="centralized", clients=who, policy=Threshold((2, 1, 2)), slots=2)
-    weights = first_state(e).weights
+    e = experiment(scheme="centralized", clients=who, segments=(2, 1, 2), slots=2)
+    weights = from_named(ARCHITECTURE, first_state(e).arrays)
     found = run(e)
     x = segments(e, [(slot, n) for slot in (1, 2) for n in range(3)])
     assert [o.record["active"] for o in found] == [[], [1], [0, 1, 2]]
     for slot, held in ((1, [(1, 1)]), (2, [(1, 0), (2, 0), (2, 1), (1, 2), (2, 2)])):
         state = found[slot - 1].state
-        jobs = tasks(e, SCHEMES["centralized"], decide(e, state, [0, 1, 2]))
+        jobs = jobs_of(e, [0, 1, 2], state)
         assert [job.clients for job in jobs] == [tuple(found[slot].record["active"])]
         weights = client_update(
-            ARCHITECTURE, TRAINING, weights, [x[address] for address in held], seed=jobs[0].seed
+            ARCHITECTURE,
+            TRAINING,
+            weights,
+            [x[address] for address in held],
+            seed=jobs[0].asked.seed,
         )
-        assert final([found[slot]]) == model_bytes(weights)
+        assert final([found[slot]]) == model_bytes(named(weights))
         assert found[slot].record["samples"] == STEPS * len(held)
     assert found[2].state.buffers == ((), (), ())
 
@@ -141,7 +149,7 @@ def test_a_trajectory_goes_on_until_the_restart(restart, common):
 
 def test_a_trajectory_goes_on_while_a_client_fails():
     """Clients that arrive rarely: what they hold is the truth at the time of their arrival."""
-    e = experiment(slots=6, restart=6, clients=clients(3, probability=0.4), policy=Threshold(100))
+    e = experiment(slots=6, restart=6, clients=clients(3, probability=0.4), segments=100)
     arrived = {(o.record["slot"], n) for o in run(e) for n in o.record["arrived"]}
     assert 0 < len(arrived) < 18
     whole = fk.simulate(e.system, 6 * STEPS, initial=first_truth(e))

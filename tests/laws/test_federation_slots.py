@@ -19,20 +19,20 @@ from reference.federations import (
 
 import fedkoopman as fk
 from fedkoopman.errors import InputError
-from fedkoopman.federation.aggregation import aggregate, is_finite
-from fedkoopman.federation.policies import Random, RoundRobin, Threshold
-from fedkoopman.federation.schemes import SCHEMES
+from fedkoopman.federation.aggregators.mean import mean
+from fedkoopman.federation.messages import Message
 from fedkoopman.federation.simulation import first_state
-from fedkoopman.federation.slot import State, conclude, decide, tasks
+from fedkoopman.federation.slot import Judged, ask, concluded, fault_of, record_of
+from fedkoopman.registries import POLICIES
 
 EVERYONE = clients(5)
 
 
 def test_nobody_active_leaves_model_and_scores_as_they_are():
-    found = run(experiment(policy=Threshold(100)))
+    found = run(experiment(segments=100))
     assert [o.record["active"] for o in found] == [[]] * 5
     assert {o.record["samples"] for o in found} == {0}
-    assert {final([o]) for o in found} == {model_bytes(first_state(experiment()).weights)}
+    assert {final([o]) for o in found} == {model_bytes(first_state(experiment()).arrays)}
     assert len({tuple(measures(o)[key] for key in ("loss", "E", "horizon")) for o in found}) == 1
     held = [sum(o.record["buffered"]) for o in found]
     assert held == sorted(held)
@@ -45,10 +45,10 @@ def test_nobody_ever_arriving_is_a_run_too():
     assert len({final([o]) for o in found}) == 1
 
 
-@pytest.mark.parametrize("policy", [Threshold(2), Random(), RoundRobin()], ids=repr)
+@pytest.mark.parametrize("policy", POLICIES.names)
 def test_data_is_trained_on_once_and_then_gone(policy):
     """What was held, plus what arrived, is what was trained on, plus what is held."""
-    found = run(experiment(clients=EVERYONE, policy=policy, slots=8))
+    found = run(experiment(clients=EVERYONE, policy=POLICIES.find(policy), segments=2, slots=8))
     trained = 0
     for before, after in pairwise(found):
         record = after.record
@@ -65,26 +65,37 @@ def test_data_is_trained_on_once_and_then_gone(policy):
 
 
 def spoilt(model, value=np.nan):
-    operator = model.operator.copy()
+    operator = model["operator"].copy()
     operator[0, 0] = value
-    return model._replace(operator=operator)
+    return {**model, "operator": operator}
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_an_update_that_is_not_finite_is_refused_and_the_rest_averaged(value):
-    e = experiment(clients=EVERYONE[:3])
-    state = State(0, first_weights(), ((),) * 3)
-    decision = decide(e, state, [0, 1, 2])
-    jobs = tasks(e, SCHEMES["kf-fedkl"], decision)
+    problem = experiment(clients=EVERYONE[:3]).problem
+    schemas, state = problem.algorithm.messages(problem), first_weights()
+    request = ask(problem, state, 1, np.array([STEPS] * 3))[0]
     models = [first_weights(1), spoilt(first_weights(2), value), first_weights(3)]
-    after, refused = conclude(state, decision, jobs, models)
-    assert refused == (1,)
-    assert model_bytes(after.weights) == model_bytes(aggregate([models[0], models[2]], [1, 1]))
-    assert is_finite(after.weights)
-    assert after.buffers == ((), (), ())
-    nothing_left, refused = conclude(state, decision, jobs, [spoilt(m, value) for m in models])
-    assert refused == (0, 1, 2)
-    assert model_bytes(nothing_left.weights) == model_bytes(state.weights)
+
+    def judged(models):
+        replies = [Message("update", model) for model in models]
+        return [
+            Judged(n, STEPS, reply, fault_of(schemas, request, reply))
+            for n, reply in enumerate(replies)
+        ]
+
+    found = judged(models)
+    assert [one.reason for one in found] == [
+        "",
+        "sends operator with entries that are not finite",
+        "",
+    ]
+    after, _ = concluded(problem, state, 1, found)
+    expected = mean(state, [models[0], models[2]], [1, 1])
+    assert model_bytes(after) == model_bytes(expected)
+    assert record_of(1, found, arrived=[], buffered=[])["refused"] == [1]
+    nothing_left, _ = concluded(problem, state, 1, judged([spoilt(m, value) for m in models]))
+    assert model_bytes(nothing_left) == model_bytes(state)
 
 
 def test_a_client_that_cannot_learn_is_refused_and_reported():
@@ -135,11 +146,11 @@ def test_a_failing_policy_ends_the_run_with_one_line():
 
 RESUMED = {
     "threshold 1": {},
-    "data that waits": {"policy": Threshold(2)},
-    "random": {"policy": Random()},
-    "no restart": {"restart": 4, "policy": Threshold(2)},
-    "centralized": {"scheme": "centralized", "policy": Threshold(2)},
-    "perfect data": {"scheme": "perfect-data", "policy": Threshold(2), "restart": 2},
+    "data that waits": {"segments": 2},
+    "random": {"policy": POLICIES.find("random")},
+    "no restart": {"restart": 4, "segments": 2},
+    "centralized": {"scheme": "centralized", "segments": 2},
+    "perfect data": {"scheme": "perfect-data", "segments": 2, "restart": 2},
 }
 
 

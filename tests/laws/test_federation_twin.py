@@ -7,12 +7,11 @@ and does everything else by itself: filter, smoother, gradients, Adam, averages,
 import numpy as np
 import pytest
 from reference import koopman as twin
-from reference.federations import STEPS, client, clients, experiment, params_of, run
+from reference.federations import ARCHITECTURE, STEPS, client, clients, experiment, params_of, run
 
 import fedkoopman as fk
 from fedkoopman.covariance import noise_roots
 from fedkoopman.federation.arrivals import arrivals
-from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.simulation import first_state
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.network import Architecture
@@ -78,7 +77,7 @@ def twin_federation(e, threshold):
 
     mu, tau = e.architecture.window, e.architecture.depth
     rounds = twin.federate(
-        params_of(first_state(e).weights),
+        params_of(first_state(e).arrays, e.architecture),
         arrived,
         orders,
         clients=len(e.clients),
@@ -101,7 +100,7 @@ def twin_federation(e, threshold):
     return rounds
 
 
-def assert_equal_rounds(found, expected):
+def assert_equal_rounds(found, expected, architecture=ARCHITECTURE):
     """Everything in every slot; counts exactly, numbers to 1e-8."""
     assert found[0].record["slot"] == 0
     for ours, theirs in zip(found[1:], expected, strict=True):
@@ -110,7 +109,7 @@ def assert_equal_rounds(found, expected):
         assert ours.record["dropped"] == []
         scores = {key: ours.record[key] for key in theirs["scores"]}
         assert scores == pytest.approx(theirs["scores"], rel=1e-8, abs=1e-8)
-        model = params_of(ours.state.weights)
+        model = params_of(ours.state.arrays, architecture)
         for one, other in zip(twin.leaves(model), twin.leaves(theirs["model"]), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-8, atol=1e-8)
 
@@ -123,8 +122,8 @@ def test_every_slot_is_the_twins():
     assert max(len(each["active"]) for each in expected) >= 2
     found = run(e)
     assert_equal_rounds(found, expected)
-    moved = twin.leaves(params_of(found[-1].state.weights))
-    first = twin.leaves(params_of(found[0].state.weights))
+    moved = twin.leaves(params_of(found[-1].state.arrays))
+    first = twin.leaves(params_of(found[0].state.arrays))
     assert max(np.abs(a - b).max() for a, b in zip(moved, first, strict=True)) > 1e-3
 
 
@@ -141,7 +140,7 @@ def test_every_slot_is_the_twins_with_clients_that_differ():
         clients=mixed,
         architecture=Architecture(3, 5, 1, 8, window=2, depth=2),
         training=Training(2, 16, 1e-3, 1e-2, 0.9, (0.2, 0.5, 1.0), "float64"),
-        policy=Threshold((2, 1, 1)),
+        segments=(2, 1, 1),
         common=False,
         seed=8,
         slots=4,
@@ -149,11 +148,11 @@ def test_every_slot_is_the_twins_with_clients_that_differ():
     expected = twin_federation(e, threshold=(2, 1, 1))
     assert max(each["buffered"][0] for each in expected) == 2 * STEPS
     assert {n for each in expected for n in each["active"]} == {0, 1, 2}
-    assert_equal_rounds(run(e), expected)
+    assert_equal_rounds(run(e), expected, e.architecture)
 
 
 def test_a_slot_without_anyone_active_is_the_twins():
-    e = experiment(clients=clients(3, probability=0.3), policy=Threshold(2), slots=6)
+    e = experiment(clients=clients(3, probability=0.3), segments=2, slots=6)
     expected = twin_federation(e, threshold=2)
     idle = [each["slot"] for each in expected if not each["active"]]
     assert idle

@@ -5,13 +5,12 @@ import numpy as np
 
 import fedkoopman as fk
 from fedkoopman.federation.experiment import Client, Experiment, Filter
-from fedkoopman.federation.policies import Threshold
-from fedkoopman.federation.schemes import SCHEMES
-from fedkoopman.federation.simulation import simulate_federation
+from fedkoopman.federation.schemes import scheme_of
+from fedkoopman.federation.simulation import first_state, simulate_federation
+from fedkoopman.federation.simulation import jobs_of as slot_jobs
 from fedkoopman.federation.sites import Address, Sites
-from fedkoopman.federation.slot import State, decide, tasks
 from fedkoopman.federation.workers import Workers
-from fedkoopman.koopman.network import Architecture, Layer, Weights, initialise
+from fedkoopman.koopman.network import Architecture, Layer, Weights, from_named, initialise, named
 from fedkoopman.koopman.training import Training
 
 STEPS = 40
@@ -34,8 +33,8 @@ def client(identity, **changes):
 
 
 def first_weights(seed=0):
-    """Untrained weights of the tests' architecture."""
-    return initialise(ARCHITECTURE, seed=seed, dtype=np.float64)
+    """Untrained weights of the tests' architecture, by name."""
+    return named(initialise(ARCHITECTURE, seed=seed, dtype=np.float64))
 
 
 def clients(count, **changes):
@@ -50,7 +49,7 @@ def experiment(**changes):
         "clients": clients(3),
         "architecture": ARCHITECTURE,
         "training": TRAINING,
-        "policy": Threshold(1),
+        "segments": 1,
         "slots": 4,
         "steps": STEPS,
         "filter": Filter(initial_mean=np.zeros(3), initial_cov=np.eye(3)),
@@ -73,8 +72,8 @@ def segments(experiment, addresses, perfect=False):
         return Sites(experiment, perfect).segments(wanted, pool)
 
 
-def model_bytes(weights):
-    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(weights))
+def model_bytes(arrays):
+    return b"".join(np.asarray(arrays[name]).tobytes() for name in sorted(arrays))
 
 
 def measures(outcome):
@@ -86,8 +85,9 @@ def flat(weights):
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(weights)])
 
 
-def params_of(weights):
+def params_of(arrays, architecture=ARCHITECTURE):
     """The twin's form of a model."""
+    weights = from_named(architecture, arrays)
 
     def stack(layers):
         return [(np.array(layer.weight), np.array(layer.bias)) for layer in layers]
@@ -115,18 +115,23 @@ def weights_of(params, dtype=np.float64):
 
 def final(outcomes):
     """The bytes of the last model."""
-    return model_bytes(outcomes[-1].state.weights)
+    return model_bytes(outcomes[-1].state.arrays)
 
 
 def assert_same_run(found, expected):
     """Every slot: the same model, byte for byte, buffers and record."""
     for one, other in zip(found, expected, strict=True):
-        assert model_bytes(one.state.weights) == model_bytes(other.state.weights)
+        assert model_bytes(one.state.arrays) == model_bytes(other.state.arrays)
         assert (one.state.slot, one.state.buffers) == (other.state.slot, other.state.buffers)
         assert measures(one) == measures(other)
 
 
-def jobs_of(e, arrived):
-    """The training jobs of a first slot in which these clients arrived."""
-    start = State(0, first_weights(), ((),) * len(e.clients))
-    return tasks(e, SCHEMES[e.scheme], decide(e, start, list(arrived)))
+def jobs_of(e, arrived, state=None):
+    """The jobs of the slot after a state, in which these clients arrived."""
+    e, scheme = scheme_of(e)
+    state = state or first_state(e)
+    buffers = tuple(
+        (*slots, state.slot + 1) if n in set(arrived) else slots
+        for n, slots in enumerate(state.buffers)
+    )
+    return slot_jobs(e, scheme, state, buffers)[1]

@@ -16,6 +16,7 @@ ORDER = (
     "paths",
     "user_code",
     "registry",
+    "registries",
     "durable",
     "covariance",
     "systems",

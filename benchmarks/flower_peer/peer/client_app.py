@@ -21,10 +21,9 @@ from flwr.app import (  # noqa: E402
 )
 from flwr.clientapp import ClientApp  # noqa: E402
 
-from fedkoopman.deploy.wire import tensors_of, weights_of  # noqa: E402
 from fedkoopman.evaluation import TestSet, evaluate  # noqa: E402
 from fedkoopman.federation.streams import subseed  # noqa: E402
-from fedkoopman.koopman.network import Architecture  # noqa: E402
+from fedkoopman.koopman.network import Architecture, from_named, named  # noqa: E402
 from fedkoopman.koopman.training import Training, client_update  # noqa: E402
 
 LOADED = time.time()
@@ -57,7 +56,7 @@ def train(message: Message, context: Context) -> Message:
     )
     _write(context, "train", slot, began)
     content = {
-        "arrays": ArrayRecord({name: Array(leaf) for name, leaf in tensors_of(update).items()}),
+        "arrays": ArrayRecord({name: Array(leaf) for name, leaf in named(update).items()}),
         "metrics": MetricRecord({"num-examples": len(states)}),
     }
     return Message(RecordDict(content), reply_to=message)
@@ -83,7 +82,7 @@ def _read(message: Message, context: Context) -> tuple:
         states = dict(site)
     about["training"]["loss_weights"] = tuple(about["training"]["loss_weights"])
     model = {name: array.numpy() for name, array in message.content["arrays"].items()}
-    return about, weights_of(Architecture(**about["architecture"]), model), states
+    return about, from_named(Architecture(**about["architecture"]), model), states
 
 
 def _write(context: Context, kind: str, slot: int, began: float) -> None:

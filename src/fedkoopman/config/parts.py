@@ -16,6 +16,7 @@ from fedkoopman.config.sections import per_client
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import shown
+from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
 from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
 from fedkoopman.user_code import load_object
@@ -226,10 +227,14 @@ def check_parts(study: "Study", sites: bool = True) -> None:
         believed_systems(study, system)
         _check_clients(study, system)
     recordings_of(study, system)
-    if ".py:" in study.policy.name:
-        with _naming("policy.name"):
-            if not callable(load_object(study.policy.name, study.root)):
-                raise InputError(f"{study.policy.name!r} is not a function: write one")
+    for key, registry, name in (
+        ("policy.name", POLICIES, study.policy.name),
+        ("aggregation.rule", AGGREGATORS, study.aggregation.rule),
+        ("algorithm.name", ALGORITHMS, study.algorithm.name),
+    ):
+        if name != "auto":
+            with _naming(key):
+                registry.find(name, study.root)
 
 
 def _check_network(study: "Study", system: System) -> None:

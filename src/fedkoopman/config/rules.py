@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, Protocol
 
 from fedkoopman.errors import InputError, short
+from fedkoopman.registry import Registry
 
 LARGEST = 2**31 - 1
 REFERENCE = re.compile(r".+\.py:[A-Za-z_]\w*")
@@ -205,6 +206,26 @@ class Choice:
                 hint = f"did you mean {nearest[0]!r}?"
                 raise InputError(f"{key} is {short(value)}: {hint} give {self.allows}")
         raise refused(value, key, self.allows)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A registered name, or an object in a Python file of the user's own."""
+
+    registry: Registry[Any]
+
+    @property
+    def allows(self) -> str:
+        """The names, and the form of a reference."""
+        return self._choice.allows
+
+    def read(self, value: Any, key: str) -> str:
+        """The name; for one that is not known the error suggests the nearest."""
+        return self._choice.read(value, key)
+
+    @property
+    def _choice(self) -> Choice:
+        return Choice(self.registry.names, "file.py:name")
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,12 @@ from fedkoopman.config.rules import (
     Names,
     OneOrEach,
     Real,
+    Registered,
     Weights,
     Whole,
 )
 from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
+from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
 
 SYSTEMS = (
     "van-der-pol",
@@ -48,7 +50,6 @@ ACTIVATIONS = (
     "identity",
 )
 """Names of other packages' tables, repeated so that a study is read without JAX; tests compare."""
-POLICIES = ("threshold", "random", "round-robin")
 
 Entry = TypeVar("Entry")
 
@@ -252,6 +253,30 @@ class TrainingSection(Section):
 
 
 @dataclass(frozen=True)
+class AlgorithmSection(Section):
+    """What server and sites say to each other."""
+
+    section: ClassVar[str] = "algorithm"
+
+    name: str = key(
+        "auto", Auto(Registered(ALGORITHMS)), "The algorithm; auto is what the model kind needs"
+    )
+
+
+@dataclass(frozen=True)
+class AggregationSection(Section):
+    """How the server makes one model of the clients' updates."""
+
+    section: ClassVar[str] = "aggregation"
+
+    rule: str = key(
+        "mean",
+        Registered(AGGREGATORS),
+        "The rule: a name, or a function in a Python file beside the study",
+    )
+
+
+@dataclass(frozen=True)
 class PolicySection(Section):
     """Which clients train in a slot."""
 
@@ -259,7 +284,7 @@ class PolicySection(Section):
 
     name: str = key(
         "threshold",
-        Choice(POLICIES, "file.py:function"),
+        Registered(POLICIES),
         "The rule: a name, or a function in a Python file beside the study",
     )
     segments: float | tuple[float, ...] = key(

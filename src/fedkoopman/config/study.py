@@ -21,6 +21,8 @@ from fedkoopman.config.sections import (
     ACTIVATIONS,
     METHODS,
     SYSTEMS,
+    AggregationSection,
+    AlgorithmSection,
     ClientsSection,
     EstimationSection,
     EvaluationSection,
@@ -89,6 +91,8 @@ class Study(Section):
     estimation: EstimationSection = _part(EstimationSection)
     network: NetworkSection = _part(NetworkSection)
     training: TrainingSection = _part(TrainingSection)
+    algorithm: AlgorithmSection = _part(AlgorithmSection)
+    aggregation: AggregationSection = _part(AggregationSection)
     policy: PolicySection = _part(PolicySection)
     evaluation: EvaluationSection = _part(EvaluationSection)
     folder: Path | None = field(default=None, compare=False)
@@ -200,6 +204,9 @@ class Study(Section):
         """A sha256 that two studies share if and only if they differ at most in their seeds."""
         table = self.to_dict()
         del table["seed"]
+        for section in ("algorithm", "aggregation"):
+            if table[section] == type(getattr(self, section))().table():
+                del table[section]
         return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
 
 

@@ -1,12 +1,9 @@
-"""Which studies can be served, and what of them changes as sites are enrolled meanwhile."""
-
-from collections.abc import Sequence
+"""Which studies can be served."""
 
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
-from fedkoopman.federation.policies import Policy, Threshold
 
-__all__ = ["check_servable", "policy_for"]
+__all__ = ["check_servable"]
 
 
 def check_servable(study: Study, period: float = 0.0) -> None:
@@ -35,11 +32,3 @@ def check_servable(study: Study, period: float = 0.0) -> None:
             'sites.arrivals is "live" and the period 0: slots would pass before data can come, '
             "give seconds per slot by --period"
         )
-
-
-def policy_for(policy: Policy, count: int) -> Policy:
-    """A policy for so many sites: those that were enrolled later have the highest threshold."""
-    if isinstance(policy, Threshold) and isinstance(policy.segments, Sequence):
-        given = tuple(policy.segments)
-        return Threshold(given + (max(given),) * (count - len(given)))
-    return policy

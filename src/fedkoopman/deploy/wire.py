@@ -4,8 +4,9 @@ A body is one batch: a JSON header that says what is said, then the tensors it n
 safetensors. Nothing in it is code, and nothing is unpickled. Whoever reads one believes nothing:
 every field is checked for its kind, no other field is taken, and bodies have a greatest size.
 
-A request never asks for data. What a site answers is what stands in `Polled`, `Trained`,
-`Evaluated` and `Acknowledged`, and nothing else.
+A request never asks for data. What a site answers is what stands in `Polled`, `Answered`,
+`Evaluated` and `Acknowledged`, and nothing else. `Ask` and `Answered` carry the messages of the
+study's algorithm: named arrays and numbers, which both sides check against its schemas.
 """
 
 import hashlib
@@ -14,22 +15,22 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
+from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.version import __version__
-
-if TYPE_CHECKING:
-    from fedkoopman.koopman.network import Architecture, Weights
 
 __all__ = [
     "LARGEST",
     "PROTOCOL",
     "Acknowledge",
     "Acknowledged",
+    "Answered",
+    "Ask",
     "Envelope",
     "Evaluate",
     "Evaluated",
@@ -38,18 +39,15 @@ __all__ = [
     "Refused",
     "Reply",
     "Request",
-    "Train",
-    "Trained",
     "decode_replies",
     "decode_requests",
+    "digest_of",
     "encode_replies",
     "encode_requests",
-    "model_digest",
-    "tensors_of",
-    "weights_of",
+    "message_digest",
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 LARGEST = 64 * 2**20
 """Bytes of a body."""
 MOST = 8
@@ -60,9 +58,9 @@ LONGEST = 2_000
 """Characters of a text in a reply."""
 _LENGTH = struct.Struct(">I")
 TENSORS = {"model", "measured"}
-"""Fields that hold tensors by name."""
-
-Tensors = Mapping[str, NDArray[Any]]
+"""Fields that hold arrays by name."""
+MESSAGE = "message"
+"""The field that holds a message of the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +86,11 @@ class Poll:
 
 
 @dataclass(frozen=True)
-class Train:
-    """Train this model on what was counted for this slot."""
+class Ask:
+    """Answer this message of the algorithm, from what was counted for this slot."""
 
     slot: int
-    model: Tensors
+    message: Message
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class Evaluate:
     """
 
     slot: int
-    model: Tensors
+    model: Arrays
     measure: bool = False
 
 
@@ -127,14 +125,14 @@ class Polled:
 
 
 @dataclass(frozen=True)
-class Trained:
-    """A site's update: the model that `base` became on so many samples."""
+class Answered:
+    """A site's answer to the message whose digest is `base`, computed from so many samples."""
 
     site: str
     slot: int
     base: str
     samples: int
-    model: Tensors
+    message: Message
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,7 @@ class Evaluated:
     base: str
     windows: int
     metrics: Mapping[str, float]
-    measured: Tensors = field(default_factory=dict)
+    measured: Arrays = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -173,20 +171,20 @@ class Refused:
     reason: str
 
 
-Request = Poll | Train | Evaluate | Acknowledge
-Reply = Polled | Trained | Evaluated | Acknowledged | Refused
+Request = Poll | Ask | Evaluate | Acknowledge
+Reply = Polled | Answered | Evaluated | Acknowledged | Refused
 Entry = TypeVar("Entry")
 
 REQUESTS: dict[str, type] = {
     "poll": Poll,
-    "train": Train,
+    "ask": Ask,
     "evaluate": Evaluate,
     "acknowledge": Acknowledge,
 }
 """All that a site can be asked."""
 REPLIES: dict[str, type] = {
     "polled": Polled,
-    "trained": Trained,
+    "answered": Answered,
     "evaluated": Evaluated,
     "acknowledged": Acknowledged,
     "refused": Refused,
@@ -213,36 +211,21 @@ def decode_replies(body: bytes) -> tuple[Envelope, tuple[Reply, ...]]:
     return _decode(body, REPLIES)
 
 
-def tensors_of(weights: "Weights") -> dict[str, NDArray[Any]]:
-    """A network's weights by name, in the order of its tree."""
-    from fedkoopman.koopman.network import named
-
-    return {name: np.ascontiguousarray(leaf) for name, leaf in named(weights).items()}
-
-
-def weights_of(architecture: "Architecture", tensors: Tensors) -> "Weights":
-    """The network that `tensors_of` took apart; refused if names or shapes are others."""
-    import jax
-
-    template = architecture.template
-    like = tensors_of(template)
-    if list(like) != list(tensors):
-        raise InputError(f"a model has the tensors {_few(tensors)}, not {_few(like)}: refused")
-    for name, leaf in tensors.items():
-        if leaf.shape != like[name].shape:
-            raise InputError(
-                f"tensor {name} has the shape {leaf.shape}, not {like[name].shape}: refused"
-            )
-    return jax.tree.unflatten(jax.tree.structure(template), list(tensors.values()))
-
-
-def model_digest(tensors: Tensors) -> str:
-    """A sha256 that two models share if they are equal bit for bit."""
+def digest_of(arrays: Arrays) -> str:
+    """A sha256 that two sets of arrays share if they are equal bit for bit."""
     found = hashlib.sha256()
-    for name, leaf in tensors.items():
+    for name in sorted(arrays):
+        leaf = arrays[name]
         found.update(f"{name} {leaf.dtype.str} {leaf.shape};".encode())
         found.update(np.ascontiguousarray(leaf).tobytes())
     return found.hexdigest()
+
+
+def message_digest(message: Message) -> str:
+    """A sha256 that two messages share if they are equal bit for bit."""
+    numbers = sorted((name, float(value)) for name, value in message.numbers.items())
+    text = f"{message.kind} {numbers} {digest_of(message.arrays)}"
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _encode(envelope: Envelope, entries: Sequence[Any], kinds: Mapping[str, type]) -> bytes:
@@ -253,9 +236,14 @@ def _encode(envelope: Envelope, entries: Sequence[Any], kinds: Mapping[str, type
         plain: dict[str, Any] = {"kind": names[type(entry)]}
         for f in fields(entry):
             value = getattr(entry, f.name)
-            if f.name in TENSORS:
+            if f.name == MESSAGE:
+                numbers, arrays = _plain(value.numbers), value.arrays
+                plain[MESSAGE] = {"kind": value.kind, "numbers": numbers, "arrays": list(arrays)}
+            elif f.name in TENSORS:
+                arrays = value
                 plain[f.name] = list(value)
-                tensors |= {f"{place}/{f.name}/{name}": leaf for name, leaf in value.items()}
+            if f.name in {MESSAGE, *TENSORS}:
+                tensors |= {f"{place}/{f.name}/{name}": leaf for name, leaf in arrays.items()}
             else:
                 plain[f.name] = _plain(value)
         said.append(plain)
@@ -325,12 +313,21 @@ def _entry(
     kind = kinds[name]
     if set(plain) != {f.name for f in fields(kind)}:
         raise ValueError(f"fields of {name} are {_few(plain)}")
+
+    def arrays(key: str, names: Any) -> dict[str, NDArray[Any]]:
+        found = {_text(n): tensors.pop(f"{place}/{key}/{n}") for n in names}
+        if any(leaf.dtype not in (np.float32, np.float64) for leaf in found.values()):
+            raise ValueError("tensors are float32 or float64")
+        return found
+
     for key, value in plain.items():
-        if key in TENSORS:
-            found = {_text(n): tensors.pop(f"{place}/{key}/{n}") for n in value}
-            if any(leaf.dtype not in (np.float32, np.float64) for leaf in found.values()):
-                raise ValueError("tensors are float32 or float64")
-            plain[key] = found
+        if key == MESSAGE:
+            if set(value) != {"kind", "numbers", "arrays"}:
+                raise ValueError(f"fields of a message are {_few(value)}")
+            numbers = _numbers(value["numbers"])
+            plain[key] = Message(_text(value["kind"]), arrays(key, value["arrays"]), numbers)
+        elif key in TENSORS:
+            plain[key] = arrays(key, value)
         else:
             plain[key] = CHECKS[key](value)
     return kind(**plain)
@@ -365,11 +362,11 @@ def _text(value: Any) -> str:
 
 def _numbers(value: Any) -> dict[str, float]:
     if not isinstance(value, dict):
-        raise ValueError("metrics are numbers by name")
+        raise ValueError("numbers by name are expected")
     found = {}
     for name, number in value.items():
         if number is not None and type(number) not in (int, float):
-            raise ValueError(f"metric {str(name)[:50]!r} is no number")
+            raise ValueError(f"{str(name)[:50]!r} is no number")
         found[_text(name)] = math.nan if number is None else float(number)
     return found
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.arrivals import arrivals
+from fedkoopman.federation.arrivals import drawn, succeeded
 
 if TYPE_CHECKING:
-    from fedkoopman.federation.experiment import Experiment
+    from fedkoopman.federation.experiment import Client, Experiment
 
 __all__ = ["Deliveries", "schedule"]
 
@@ -39,17 +39,18 @@ class Deliveries:
 @lru_cache(maxsize=16)
 def schedule(experiment: "Experiment") -> list[dict[int, int]]:
     """For every slot from 1 on (the first entry stands for 0): which segment each client gets."""
-    given = experiment.deliveries
+    given, slots = experiment.deliveries, experiment.slots
     assert given is not None
-    succeeded = [0] * len(experiment.clients)
-    found: list[dict[int, int]] = [{}]
-    for slot in range(1, experiment.slots + 1):
-        arriving = {}
-        luck = arrivals(experiment.seed, slot, experiment.clients) | given.every_slot
-        for n in np.flatnonzero(luck).tolist():
-            count = len(given.train[experiment.clients[n].identity])
-            if succeeded[n] < count or given.repeat:
-                arriving[n] = succeeded[n] % count
-            succeeded[n] += 1
-        found.append(arriving)
+    found: list[dict[int, int]] = [{} for _ in range(slots + 1)]
+    for n, client in enumerate(experiment.clients):
+
+        def succeeds(slot: int, client: "Client" = client) -> bool:
+            return given.every_slot or succeeded(
+                experiment.seed, slot, client.identity, client.probability
+            )
+
+        count = len(given.train[client.identity])
+        for slot, place in drawn(succeeds, range(1, slots + 1), 0, count, given.repeat):
+            if place is not None:
+                found[slot][n] = place
     return found

@@ -1,12 +1,20 @@
 """What a federation is made of: clients that observe one system, and how they learn together."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fedkoopman.federation.aggregators import Aggregator
+from fedkoopman.federation.aggregators.mean import mean
+from fedkoopman.federation.algorithm import Algorithm
+from fedkoopman.federation.algorithms.fedavg_m import FedAvgM
 from fedkoopman.federation.deliveries import Deliveries
-from fedkoopman.federation.policies import Policy, Threshold
+from fedkoopman.federation.policies import Policy
+from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.recordings import Recordings
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
@@ -62,7 +70,8 @@ class Experiment:
         system: the truth f.
         clients: who takes part.
         architecture, training: of the network.
-        policy: who trains in a slot.
+        algorithm, aggregator, policy: see `federation.problem.Problem`.
+        segments: ρ, of the threshold policy; one for all, or one per client.
         slots: M.
         steps: ζ, samples per successful observation.
         restart: ξ, slots after which the system starts anew.
@@ -79,7 +88,10 @@ class Experiment:
     clients: tuple[Client, ...]
     architecture: Architecture
     training: Training = field(default_factory=Training)
-    policy: Policy = field(default_factory=Threshold)
+    algorithm: Algorithm = field(default_factory=FedAvgM)
+    aggregator: Aggregator = mean
+    policy: Policy = threshold
+    segments: float | Sequence[float] = 5.0
     slots: int = 200
     steps: int = 300
     restart: int = 1
@@ -91,3 +103,26 @@ class Experiment:
     valid_error: float = 0.4
     recordings: Recordings | None = None
     deliveries: Deliveries | None = None
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What the clients and the server agree on."""
+        one = isinstance(self.segments, int | float)
+        return Problem(
+            seed=self.seed,
+            system=self.system,
+            architecture=self.architecture,
+            training=self.training,
+            algorithm=self.algorithm,
+            aggregator=self.aggregator,
+            policy=self.policy,
+            segments=(self.segments,) if one else tuple(self.segments),  # type: ignore[arg-type]
+            slots=self.slots,
+            steps=self.steps,
+            clients=len(self.clients),
+            rates=tuple(client.learning_rate for client in self.clients),
+            probabilities=tuple(client.probability for client in self.clients),
+            test_trajectories=self.test_trajectories,
+            horizon=self.horizon,
+            valid_error=self.valid_error,
+        )

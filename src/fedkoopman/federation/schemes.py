@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 
 from fedkoopman.errors import unknown_name
 from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.policies import Threshold
 
 __all__ = ["SCHEMES", "Scheme", "scheme_of"]
 
@@ -44,8 +43,7 @@ def scheme_of(experiment: Experiment) -> tuple[Experiment, Scheme]:
         raise unknown_name("scheme", experiment.scheme, SCHEMES)
     scheme = SCHEMES[experiment.scheme]
     if scheme.alone:
-        policy = experiment.policy
-        if isinstance(policy, Threshold) and isinstance(policy.segments, Sequence):
-            policy = Threshold(policy.segments[:1])
-        experiment = replace(experiment, clients=experiment.clients[:1], policy=policy)
+        first, segments = experiment.clients[:1], experiment.segments
+        own = segments[0] if isinstance(segments, Sequence) else segments
+        experiment = replace(experiment, clients=first, segments=own)
     return experiment, scheme

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.evaluation import Metrics, TestSet
+from fedkoopman.koopman.training import Training
 
-__all__ = ["combined", "site_test_set", "windows_of_site"]
+__all__ = ["combined", "scores_of", "site_test_set", "windows_of_site"]
 
 
 def windows_of_site(
@@ -65,3 +66,18 @@ def combined(scores: Sequence[tuple[Metrics, int]]) -> Metrics:
             for column in columns
         )
     )
+
+
+def scores_of(found: Metrics, training: Training) -> dict[str, float]:
+    """A model's scores as they stand in a record."""
+    w1, w2, w3 = training.loss_weights
+    return {
+        "loss": w1 * found.l1 + w2 * found.l2 + w3 * found.l3,
+        "l1": found.l1,
+        "l2": found.l2,
+        "l3": found.l3,
+        "E1": found.e1,
+        "E2": found.e2,
+        "E": found.e,
+        "horizon": found.horizon,
+    }

@@ -6,31 +6,39 @@ seeds as they become ready, training first. Segments are prepared some slots ahe
 model is scored while the next slots train.
 """
 
-import math
 import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.evaluation import Metrics, evaluate
+from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.policies import Threshold
+from fedkoopman.federation.messages import Message
 from fedkoopman.federation.schemes import Scheme, scheme_of
-from fedkoopman.federation.scoring import combined
-from fedkoopman.federation.sites import Address, Sites, arrived, held_out
-from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
+from fedkoopman.federation.scoring import combined, scores_of
+from fedkoopman.federation.sites import Address, Sites, arrived, held_out, samples
+from fedkoopman.federation.slot import (
+    Judged,
+    State,
+    ask,
+    concluded,
+    fault_of,
+    looks_again,
+    record_of,
+    usual_samples,
+)
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
-from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.koopman.training import Training, client_update, train
+from fedkoopman.koopman.network import from_named
 
-__all__ = ["Outcome", "first_state", "scores_of", "simulate_federation"]
+__all__ = ["Job", "Outcome", "first_state", "jobs_of", "simulate_federation"]
 
 AHEAD = 8
 """Slots that may train before the first of them is scored."""
@@ -45,11 +53,10 @@ class Outcome:
 
 
 def first_state(experiment: Experiment) -> State:
-    """The untrained model and empty buffers."""
+    """The algorithm's first state, and empty buffers."""
     experiment, _ = scheme_of(experiment)
-    seed, dtype = subseed(experiment.seed, "weights"), np.dtype(experiment.training.precision)
-    weights = initialise(experiment.architecture, seed=seed, dtype=dtype)
-    return State(0, weights, ((),) * len(experiment.clients))
+    problem, nobody = experiment.problem, ((),) * len(experiment.clients)
+    return State(0, problem.algorithm.begin(problem), nobody, nobody)
 
 
 def simulate_federation(
@@ -65,21 +72,25 @@ def simulate_federation(
     began = time.perf_counter()
     state = start or first_state(experiment)
     # Compiling takes longer than running: what can be compiled side by side is begun now.
-    workers.submit(Urgency.TRAIN, partial(_compile, experiment, state.weights))
+    problem = experiment.problem
+    workers.submit(Urgency.TRAIN, partial(problem.algorithm.warm, problem, usual_samples(problem)))
     tests = held_out(experiment)
 
-    def scored(weights: Weights) -> Future[Metrics]:
+    def scored(state: State) -> Future[Metrics]:
+        model = problem.algorithm.model(problem, state.arrays)
+        weights = from_named(experiment.architecture, model)
+
         def score() -> Metrics:
             found = [evaluate(experiment.architecture, weights, test) for test in tests]
             return combined([(f, len(t.trajectories)) for f, t in zip(found, tests, strict=True)])
 
         return workers.submit(Urgency.SCORE, score)
 
-    score = scored(state.weights)
+    score = scored(state)
     waiting: deque[tuple[State, dict[str, Any], Future[Metrics]]] = deque()
     if start is None:
-        nothing = {"arrived": [], "buffered": [0] * len(experiment.clients), "active": []}
-        waiting.append((state, {"slot": 0, **nothing, "samples": 0, "dropped": []}, score))
+        nobody = record_of(0, [], arrived=[], buffered=[0] * len(experiment.clients))
+        waiting.append((state, nobody, score))
 
     def finish() -> Outcome:
         state, record, score = waiting.popleft()
@@ -93,7 +104,7 @@ def simulate_federation(
                 experiment, scheme, state, slot, came, usable, workers
             )
             if trained:
-                score = scored(state.weights)
+                score = scored(state)
             waiting.append((state, record, score))
             while waiting and (len(waiting) > AHEAD or waiting[0][2].done()):
                 yield finish()
@@ -110,37 +121,90 @@ def _run_slot(
     segments: dict[Address, NDArray],
     workers: Workers,
 ) -> tuple[State, dict[str, Any], bool]:
-    usable = [n for n in came if (slot, n) in segments]
-    dropped = [n for n in came if (slot, n) not in segments]
-    decision = decide(experiment, state, usable)
-    jobs = tasks(experiment, scheme, decision)
+    """A slot's state and record, and whether anybody was asked."""
+    problem = experiment.problem
+    schemas = problem.algorithm.messages(problem)
+    buffers = tuple(
+        (*slots, slot) if Address(slot, n) in segments else slots
+        for n, slots in enumerate(state.buffers)
+    )
+    buffered, jobs = jobs_of(experiment, scheme, state, buffers)
 
-    def update(job: Task) -> Weights:
-        return client_update(
-            experiment.architecture,
-            experiment.training,
-            state.weights,
-            [segments[Address(*address)] for address in job.segments],
-            seed=job.seed,
-            learning_rate=job.learning_rate,
+    def answer(job: Job) -> Message:
+        return problem.algorithm.answer(
+            problem, job.request, [segments[a] for a in job.segments], job.asked
         )
 
-    models = workers.map(Urgency.TRAIN, update, jobs)
-    after, refused = conclude(state, decision, jobs, models)
-    spent = [address for job in jobs for address in job.segments]
-    for address in spent:
-        del segments[Address(*address)]
-    record = {
-        "slot": slot,
-        "arrived": came,
-        "buffered": decision.buffered.tolist(),
-        "active": list(decision.active),
-        "samples": sum(job.samples for job in jobs),
-        "dropped": dropped,
-    }
-    if refused:
-        record["refused"] = list(refused)
-    return after, record, bool(jobs)
+    judged: list[Judged] = []
+    for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answer, jobs), strict=True):
+        reason = fault_of(schemas, job.request, reply)
+        judged += [Judged(job.clients[0], job.samples, reply, reason)]
+        judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
+    arrays, told = concluded(problem, state.arrays, slot, judged)
+    again = looks_again(schemas)
+    spending = {n for job in jobs if job.spends for n in job.clients}
+    spent = tuple(
+        (*before, *slots) if again and n in spending else before
+        for n, (before, slots) in enumerate(zip(state.spent, buffers, strict=True))
+    )
+    if not again:
+        for job in jobs:
+            for address in job.segments:
+                del segments[address]
+    after = tuple(() if n in spending else slots for n, slots in enumerate(buffers))
+    record = record_of(
+        slot,
+        judged,
+        arrived=came,
+        buffered=buffered.tolist(),
+        dropped=[n for n in came if slot not in buffers[n]],
+        told=told,
+    )
+    return State(slot, arrays, after, spent), record, bool(jobs)
+
+
+class Job(NamedTuple):
+    """One answer to be computed."""
+
+    request: Message
+    segments: tuple[Address, ...]
+    asked: Asked
+    clients: tuple[int, ...]
+    """Who holds the segments; more than one where the server computes the answer itself."""
+    samples: int
+    spends: bool
+    """Whether the answer spends the segments."""
+
+
+def jobs_of(
+    experiment: Experiment, scheme: Scheme, state: State, buffers: tuple[tuple[int, ...], ...]
+) -> tuple[NDArray[np.int64], list[Job]]:
+    """How many samples wait at each client, and what is computed in the next slot.
+
+    That is a job for every client that is asked; with the scheme `centralized` one for the server.
+
+    Arguments:
+        buffers: for each client, the slots whose segments wait, those of this slot included.
+    """
+    problem, slot = experiment.problem, state.slot + 1
+    schemas = problem.algorithm.messages(problem)
+    sizes = [sum(samples(experiment, Address(m, n)) for m in s) for n, s in enumerate(buffers)]
+    buffered, jobs = np.array(sizes, np.int64), list[Job]()
+    for n, request in ask(problem, state.arrays, slot, buffered).items():
+        client, data = experiment.clients[n], schemas[request.kind].data
+        held = {"waiting": buffers[n], "arrived": (*state.spent[n], *buffers[n]), "none": ()}[data]
+        addresses = tuple(Address(m, n) for m in held)
+        seed = subseed(experiment.seed, "training", slot, client.identity)
+        size = sum(samples(experiment, address) for address in addresses)
+        own = Asked(slot, seed, client.learning_rate)
+        jobs.append(Job(request, addresses, own, (n,), size, data == "waiting"))
+    if not scheme.central or not jobs:
+        return buffered, jobs
+    everything = tuple(address for job in jobs for address in job.segments)
+    server = Asked(slot, subseed(experiment.seed, "server", slot), problem.training.learning_rate)
+    everybody, size = tuple(n for job in jobs for n in job.clients), sum(j.samples for j in jobs)
+    joined = Job(jobs[0].request, everything, server, everybody, size, jobs[0].spends)
+    return buffered, [joined]
 
 
 def _prepared(
@@ -149,7 +213,6 @@ def _prepared(
     """Every slot to come with its arrivals and all segments that are held, the next batch of slots
     being prepared meanwhile."""
     sites = Sites(experiment, scheme.perfect)
-    dtype = np.dtype(experiment.training.precision)
     luck = (
         (slot, arrived(experiment, slot)) for slot in range(state.slot + 1, experiment.slots + 1)
     )
@@ -157,10 +220,11 @@ def _prepared(
     def prepare(batch: list[tuple[int, list[int]]], also: list[Address]) -> dict[Address, NDArray]:
         wanted = also + [Address(slot, n) for slot, came in batch for n in came]
         found = sites.segments(wanted, workers)
-        return {a: x.astype(dtype) for a, x in found.items() if x is not None}
+        return {a: x for a, x in found.items() if x is not None}
 
     # After a resumption, what the clients hold is made again rather than read from disk.
-    held = [Address(m, n) for n, slots in enumerate(state.buffers) for m in slots]
+    kept = (state.buffers, state.spent)
+    held = [Address(m, n) for each in kept for n, slots in enumerate(each) for m in slots]
     segments: dict[Address, NDArray] = {}
     batches = _batches(luck, 4 * sites.lanes)
     batch = next(batches, [])
@@ -172,16 +236,6 @@ def _prepared(
         for slot, came in batch:
             yield slot, came, segments
         batch = following
-
-
-def _compile(experiment: Experiment, weights: Weights) -> None:
-    """Have training compiled, for the amount of data that the threshold policy will give it."""
-    policy = experiment.policy
-    least = np.min(policy.segments) if isinstance(policy, Threshold) else 1
-    segments = max(1, math.ceil(least))
-    nothing = np.zeros((segments * experiment.steps, experiment.architecture.state_dim))
-    order = np.zeros((experiment.training.epochs, 1), np.int32)
-    train(experiment.architecture, experiment.training, weights, nothing, order)
 
 
 def _batches(
@@ -198,18 +252,3 @@ def _batches(
             batch, count = [], 0
     if batch:
         yield batch
-
-
-def scores_of(found: Metrics, training: Training) -> dict[str, float]:
-    """A model's scores as they stand in a record."""
-    w1, w2, w3 = training.loss_weights
-    return {
-        "loss": w1 * found.l1 + w2 * found.l2 + w3 * found.l3,
-        "l1": found.l1,
-        "l2": found.l2,
-        "l3": found.l3,
-        "E1": found.e1,
-        "E2": found.e2,
-        "E": found.e,
-        "horizon": found.horizon,
-    }

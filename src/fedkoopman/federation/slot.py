@@ -1,24 +1,34 @@
-"""One time slot of FedAvg-M (Algorithm 3): arrivals, then the policy, then training, then the mean.
+"""One time slot, for both engines: who is asked what, what counts of the replies, the next state.
 
-Everything here is a pure function; who computes an update, and where, is the engine's business.
+Everything here is a pure function of the problem, the server's state and what came from the sites.
+Who computes an answer, and where, is the engine's business: in-process (`federation.simulation`)
+or at a site behind Flower (`deploy.server`).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.aggregation import aggregate, is_finite
-from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.policies import Policy, Situation, activate
-from fedkoopman.federation.schemes import Scheme
-from fedkoopman.federation.sites import Address, samples
-from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.network import Weights
+from fedkoopman.errors import ComputationError
+from fedkoopman.federation.algorithm import Answered, Ready
+from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.problem import Problem
 
-__all__ = ["Decision", "State", "Task", "conclude", "decide", "select", "tasks"]
+__all__ = [
+    "Judged",
+    "State",
+    "ask",
+    "concluded",
+    "fault_of",
+    "looks_again",
+    "record_of",
+    "usual_samples",
+]
 
 
 @dataclass(frozen=True)
@@ -27,110 +37,135 @@ class State:
 
     Attributes:
         slot: the last finished slot.
-        weights: ω_m.
+        arrays: the algorithm's state.
         buffers: for each client, the slots whose segments wait to be trained on.
+        spent: for each client, the slots whose segments were trained on; kept only for algorithms
+            that look at them again.
     """
 
     slot: int
-    weights: Weights
-    buffers: tuple[tuple[int, ...], ...]
+    arrays: Arrays
+    buffers: tuple[tuple[int, ...], ...] = ()
+    spent: tuple[tuple[int, ...], ...] = ()
 
 
-class Decision(NamedTuple):
-    """What happens in a slot, before any training."""
+@dataclass(frozen=True)
+class Judged:
+    """What became of a request.
 
-    slot: int
-    buffers: tuple[tuple[int, ...], ...]
-    """With the new arrivals."""
-    buffered: NDArray[np.int64]
-    """|D_n| in samples."""
-    active: tuple[int, ...]
-    """I_m."""
+    Attributes:
+        client: who was asked.
+        samples: that it was asked to compute from.
+        reply: what it answered, if that fits its schema.
+        reason: why what it sent is refused; empty if it is not.
+        answered: whether it sent something that could be judged, so that its data are spent.
+    """
 
-
-class Task(NamedTuple):
-    """One training job: which segments, with which randomness and learning rate."""
-
-    segments: tuple[tuple[int, int], ...]
-    """(slot, client) of each."""
-    seed: int
-    learning_rate: float
-    clients: tuple[int, ...]
+    client: int
     samples: int
-    """|D_n|, the weight of the update."""
+    reply: Message | None = None
+    reason: str = ""
+    answered: bool = True
+
+    @property
+    def accepted(self) -> bool:
+        """Whether the reply becomes part of the next state."""
+        return self.reply is not None and not self.reason
 
 
-def decide(experiment: Experiment, state: State, arrived: Sequence[int]) -> Decision:
-    """Add the segments of the clients that arrived, and let the policy choose.
-
-    Arguments:
-        arrived: clients with a new usable segment.
-    """
-    slot = state.slot + 1
-    new = set(arrived)
-    buffers = tuple(
-        (*waiting, slot) if n in new else waiting for n, waiting in enumerate(state.buffers)
-    )
-    sizes = [
-        sum(samples(experiment, Address(m, n)) for m in waiting)
-        for n, waiting in enumerate(buffers)
-    ]
-    buffered = np.array(sizes, np.int64)
-    active = select(experiment.policy, experiment.seed, slot, buffered, experiment.steps)
-    return Decision(slot, buffers, buffered, active)
-
-
-def select(
-    policy: Policy, seed: int, slot: int, buffered: NDArray[np.int64], steps: int
-) -> tuple[int, ...]:
-    """The clients that train in a slot, of those that have data.
+def ask(
+    problem: Problem,
+    state: Arrays,
+    slot: int,
+    waiting: NDArray[np.int64],
+    present: Sequence[bool] | None = None,
+) -> dict[int, Message]:
+    """Whom the algorithm asks what, in the order of the clients.
 
     Arguments:
-        buffered: |D_n| of every client.
-        steps: ζ, samples per segment.
+        waiting: |D_n|, samples that wait at each client.
+        present: whether each client can be asked; None for all.
     """
-    situation = Situation(slot, buffered, steps, generator(seed, "policy", slot))
-    return tuple(activate(policy, situation).tolist())
+    here = np.ones(len(waiting), bool) if present is None else np.asarray(present, bool)
+    asked = problem.algorithm.ask(problem, state, slot, Ready(waiting * here, here))
+    return {n: asked[n] for n in sorted(asked) if here[n]}
 
 
-def tasks(experiment: Experiment, scheme: Scheme, decision: Decision) -> list[Task]:
-    """The training jobs of a slot: one per active client, or one for the server."""
-    slot = decision.slot
-    held = {n: tuple((m, n) for m in decision.buffers[n]) for n in decision.active}
-    if not held:
-        return []
-    if scheme.central:
-        joined = tuple(address for segments in held.values() for address in segments)
-        seed = subseed(experiment.seed, "server", slot)
-        total = sum(int(decision.buffered[n]) for n in held)
-        return [Task(joined, seed, experiment.training.learning_rate, decision.active, total)]
-    return [
-        Task(
-            segments,
-            subseed(experiment.seed, "training", slot, experiment.clients[n].identity),
-            experiment.clients[n].learning_rate,
-            (n,),
-            int(decision.buffered[n]),
-        )
-        for n, segments in held.items()
-    ]
+def looks_again(schemas: Mapping[str, Schema]) -> bool:
+    """Whether an algorithm looks at segments that it has spent before."""
+    return any(schema.data == "arrived" for schema in schemas.values())
 
 
-def conclude(
-    state: State, decision: Decision, jobs: Sequence[Task], models: Sequence[Weights]
-) -> tuple[State, tuple[int, ...]]:
-    """The state after a slot, and the clients whose update was refused as not finite.
+def usual_samples(problem: Problem, client: int | None = None) -> int:
+    """How many samples an answer is usually computed from.
 
-    Active clients' data is spent either way; without a usable update the model stays.
+    Arguments:
+        client: whose answer; None for the client that is asked first.
     """
-    good = [is_finite(model) for model in models]
-    refused = tuple(
-        n for job, fine in zip(jobs, good, strict=True) if not fine for n in job.clients
-    )
-    weights = state.weights
-    if any(good):
-        kept = [(job, model) for job, model, fine in zip(jobs, models, good, strict=True) if fine]
-        weights = aggregate([model for _, model in kept], [job.samples for job, _ in kept])
-    spent = set(decision.active)
-    buffers = tuple(() if n in spent else b for n, b in enumerate(decision.buffers))
-    return State(decision.slot, weights, buffers), refused
+    most = problem.thresholds if client is None else problem.thresholds[client : client + 1]
+    least = most.min() if problem.policy is threshold else 1
+    return max(1, math.ceil(least)) * problem.steps
+
+
+def fault_of(schemas: Mapping[str, Schema], request: Message, reply: Message) -> str:
+    """Why a reply does not answer a request, after the name of who sent it; empty if it does."""
+    expected = schemas[request.kind].reply
+    if reply.kind != expected:
+        return f"sends {reply.kind!r} in answer to {request.kind!r}, not {expected!r}"
+    fault = schemas[expected].fault(reply)
+    return f"sends {fault}" if fault else ""
+
+
+def concluded(
+    problem: Problem, state: Arrays, slot: int, judged: Iterable[Judged]
+) -> tuple[Arrays, dict[str, Any]]:
+    """The algorithm's next state from the replies that count; without any, the state stays."""
+    good = {
+        one.client: Answered(one.reply, one.samples)
+        for one in judged
+        if one.accepted and one.reply is not None
+    }
+    if not good:
+        return state, {}
+    after, told = problem.algorithm.conclude(problem, state, slot, good)
+    for name, array in after.items():
+        if not np.isfinite(array).all():
+            raise ComputationError(
+                f"slot {slot} leaves {name} with entries that are not finite, though every reply "
+                "was finite: try a smaller learning rate, or another aggregation.rule"
+            )
+    return after, told
+
+
+def record_of(
+    slot: int,
+    judged: Sequence[Judged],
+    *,
+    arrived: Sequence[int],
+    buffered: Sequence[int],
+    dropped: Sequence[int] = (),
+    told: Mapping[str, Any] | None = None,
+    **lists: Sequence[int],
+) -> dict[str, Any]:
+    """A slot's record, without its model's scores; clients stand in it by their places.
+
+    Arguments:
+        judged: what became of each request.
+        arrived: clients to which a segment came.
+        buffered: samples that wait at each client, before the slot spends any.
+        dropped: clients whose new segment is of no use.
+        told: what the algorithm adds.
+        lists: further lists of clients; left out where they are empty.
+    """
+    answers = [one for one in judged if one.answered]
+    lists = {"refused": [one.client for one in answers if one.reason], **lists}
+    return {
+        "slot": slot,
+        "arrived": list(arrived),
+        "buffered": list(buffered),
+        "active": [one.client for one in answers],
+        "samples": sum(one.samples for one in answers),
+        "dropped": list(dropped),
+        **{key: list(clients) for key, clients in lists.items() if clients},
+        **(told or {}),
+    }

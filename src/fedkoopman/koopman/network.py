@@ -5,7 +5,7 @@ left, as in the paper.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fedkoopman.errors import unknown_name
+from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.systems.checks import check_count
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Weights",
     "decode",
     "encode",
+    "from_named",
     "initialise",
     "named",
 ]
@@ -147,6 +148,21 @@ def named(weights: Weights) -> dict[str, Any]:
     found = {f"encoder.{i}": layer.matrix for i, layer in enumerate(weights.encoder)}
     found["operator"] = weights.operator
     return found | {f"decoder.{i}": layer.matrix for i, layer in enumerate(weights.decoder)}
+
+
+def from_named(architecture: Architecture, arrays: Mapping[str, Any]) -> Weights:
+    """The weights that `named` took apart; refused if names or shapes are others."""
+    template = architecture.template
+    like = named(template)
+    if set(like) != set(arrays):
+        raise InputError(f"a model has {short(sorted(arrays))}, not {short(sorted(like))}: refused")
+    for name, leaf in like.items():
+        if arrays[name].shape != leaf.shape:
+            raise InputError(
+                f"{name} has the shape {arrays[name].shape}, not {leaf.shape}: refused"
+            )
+    leaves = [arrays[name] for name in like]
+    return jax.tree.unflatten(jax.tree.structure(template), leaves)
 
 
 def initialise(architecture: Architecture, *, seed: int, dtype: Any = np.float32) -> Weights:

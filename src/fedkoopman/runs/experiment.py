@@ -1,7 +1,6 @@
 """From a study and a seed to the experiment that the federation runs."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -12,49 +11,18 @@ from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
-from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
+from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
+from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.systems import System
-from fedkoopman.user_code import load_object
 
-__all__ = ["Parts", "experiment_of", "parts_of"]
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """What everybody in a federation agrees on, wherever the data are.
-
-    Attributes:
-        seed: of everything random.
-        system: what is observed.
-        architecture, training: of the network; the learning rate is the server's.
-        policy: who trains in a slot.
-        slots: M.
-        steps: ζ, samples per segment.
-        clients: how many.
-        rates, probabilities: η_n and p_n of each.
-        test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
-    """
-
-    seed: int
-    system: System
-    architecture: Architecture
-    training: Training
-    policy: Policy
-    slots: int
-    steps: int
-    clients: int
-    rates: tuple[float, ...]
-    probabilities: tuple[float, ...]
-    test_trajectories: int
-    horizon: int
-    valid_error: float
+__all__ = ["experiment_of", "problem_of"]
 
 
-def parts_of(study: Study, seed: int, clients: int, system: System | None = None) -> Parts:
+def problem_of(study: Study, seed: int, clients: int, system: System | None = None) -> Problem:
     """What a study says of everybody; sites' files are not looked at.
 
     Arguments:
@@ -64,7 +32,7 @@ def parts_of(study: Study, seed: int, clients: int, system: System | None = None
     system = system or system_of(study)
     network, training, evaluation = study.network, study.training, study.evaluation
     w1, w2, w3 = training.loss_weights
-    return Parts(
+    return Problem(
         seed=seed,
         system=system,
         architecture=Architecture(
@@ -86,7 +54,10 @@ def parts_of(study: Study, seed: int, clients: int, system: System | None = None
             loss_weights=(w1, w2, w3),
             precision=training.precision,
         ),
-        policy=_policy(study),
+        algorithm=ALGORITHMS.find(_algorithm(study), study.root),
+        aggregator=AGGREGATORS.find(study.aggregation.rule, study.root),
+        policy=POLICIES.find(study.policy.name, study.root),
+        segments=per_client(study.policy.segments, clients),
         slots=study.slots,
         steps=study.segments.steps,
         clients=clients,
@@ -103,30 +74,33 @@ def experiment_of(study: Study, seed: int) -> Experiment:
     sites = prepared_sites(study) if study.sites.files else None
     system = system_of(study) if sites is None else sites.system
     count = study.clients.count if sites is None else len(sites.sites)
-    parts = parts_of(study, seed, count, system)
+    problem = problem_of(study, seed, count, system)
     return Experiment(
         seed=seed,
         system=system,
-        clients=_clients(study, parts) if sites is None else _site_clients(parts, sites),
-        architecture=parts.architecture,
-        training=parts.training,
-        policy=parts.policy,
-        slots=parts.slots,
-        steps=parts.steps,
+        clients=_clients(study, problem) if sites is None else _site_clients(problem, sites),
+        architecture=problem.architecture,
+        training=problem.training,
+        algorithm=problem.algorithm,
+        aggregator=problem.aggregator,
+        policy=problem.policy,
+        segments=problem.segments,
+        slots=problem.slots,
+        steps=problem.steps,
         restart=study.segments.restart,
         scheme=study.scheme,
         common=study.trajectories == "common",
         filter=_filter(study, system),
-        test_trajectories=parts.test_trajectories,
-        horizon=parts.horizon,
-        valid_error=parts.valid_error,
+        test_trajectories=problem.test_trajectories,
+        horizon=problem.horizon,
+        valid_error=problem.valid_error,
         recordings=recordings_of(study, system),
         deliveries=None if sites is None else _deliveries(study, sites),
     )
 
 
-def _clients(study: Study, parts: Parts) -> tuple[Client, ...]:
-    count, given, system, seed = parts.clients, study.clients, parts.system, parts.seed
+def _clients(study: Study, problem: Problem) -> tuple[Client, ...]:
+    count, given, system, seed = problem.clients, study.clients, problem.system, problem.seed
     made: dict[tuple[str, int], Any] = {}
 
     def once(make: Callable[[], Any], form: Any, dim: int) -> Any:
@@ -148,12 +122,12 @@ def _clients(study: Study, parts: Parts) -> tuple[Client, ...]:
             identity=n,
             sensor=sensor,
             dynamics=dynamics,
-            probability=parts.probabilities[n],
+            probability=problem.probabilities[n],
             observation_noise=once(
                 partial(noise_of, observed, m, "clients.observation_noise"), observed, m
             ),
             process_noise=once(partial(noise_of, doubt, d, "clients.process_noise"), doubt, d),
-            learning_rate=parts.rates[n],
+            learning_rate=problem.rates[n],
         )
 
     columns = (
@@ -165,17 +139,17 @@ def _clients(study: Study, parts: Parts) -> tuple[Client, ...]:
     return tuple(map(client, range(count), *columns))
 
 
-def _site_clients(parts: Parts, sites: Sites) -> tuple[Client, ...]:
+def _site_clients(problem: Problem, sites: Sites) -> tuple[Client, ...]:
     """Clients that hold data of their own; how it was estimated is behind them."""
     return tuple(
         Client(
             identity=n,
             sensor=site.sensor,
             dynamics=sites.system,
-            probability=parts.probabilities[n],
+            probability=problem.probabilities[n],
             observation_noise=site.observation_noise,
             process_noise=site.process_noise,
-            learning_rate=parts.rates[n],
+            learning_rate=problem.rates[n],
         )
         for n, site in enumerate(sites.sites)
     )
@@ -190,15 +164,10 @@ def _deliveries(study: Study, sites: Sites) -> Deliveries:
     )
 
 
-def _policy(study: Study) -> Policy:
-    name = study.policy.name
-    if name == "threshold":
-        return Threshold(study.policy.segments)
-    if name == "random":
-        return Random()
-    if name == "round-robin":
-        return RoundRobin()
-    return load_object(name, study.root)  # type: ignore[return-value]
+def _algorithm(study: Study) -> str:
+    """The algorithm's name; "auto" is what the model kind needs."""
+    name = study.algorithm.name
+    return "fedavg-m" if name == "auto" else name
 
 
 def _filter(study: Study, system: System) -> Filter:

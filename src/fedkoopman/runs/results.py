@@ -8,11 +8,13 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights
+from fedkoopman.koopman.network import from_named
 from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
-from fedkoopman.runs.experiment import Parts, parts_of
+from fedkoopman.runs.experiment import problem_of
 
 __all__ = [
     "METRICS",
@@ -28,29 +30,29 @@ METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
 
 
 def model_of(
-    study: Study, experiment: Experiment, weights: Weights, records: list[dict[str, Any]]
+    study: Study, experiment: Experiment, weights: Arrays, records: list[dict[str, Any]]
 ) -> DeepKoopman:
     """The shared model as users have it; who trained it is told in counts only."""
-    parts = parts_of(study, experiment.seed, len(experiment.clients), experiment.system)
-    bare = bare_model(parts, weights)
+    problem = problem_of(study, experiment.seed, len(experiment.clients), experiment.system)
+    bare = bare_model(problem, weights)
     sums = [measured_sums(bare, test.trajectories) for test in held_out(experiment)]
-    return finished_model(study, parts, weights, records, sums)
+    return finished_model(study, problem, weights, records, sums)
 
 
-def bare_model(parts: Parts, weights: Weights, **more: Any) -> DeepKoopman:
+def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
     """A model around weights, about which nothing has been measured yet.
 
     Arguments:
         more: of `DeepKoopman.from_weights`.
     """
     return DeepKoopman.from_weights(
-        parts.architecture,
-        weights,
-        dt=float(parts.system.dt),
-        names=parts.system.names,
-        units=parts.system.units,
-        training=parts.training,
-        random_state=parts.seed,
+        problem.architecture,
+        from_named(problem.architecture, weights),
+        dt=float(problem.system.dt),
+        names=problem.system.names,
+        units=problem.system.units,
+        training=problem.training,
+        random_state=problem.seed,
         **more,
     )
 
@@ -74,8 +76,8 @@ def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str,
 
 def finished_model(
     study: Study,
-    parts: Parts,
-    weights: Weights,
+    problem: Problem,
+    weights: Arrays,
     records: list[dict[str, Any]],
     sums: Sequence[Mapping[str, NDArray]],
 ) -> DeepKoopman:
@@ -91,17 +93,17 @@ def finished_model(
         for one in sums
     ]
     return bare_model(
-        parts,
+        problem,
         weights,
-        reference=np.tile(mean, parts.architecture.window),
-        noise=noise_of_sums(bare_model(parts, weights).learned_, groups),
+        reference=np.tile(mean, problem.architecture.window),
+        noise=noise_of_sums(bare_model(problem, weights).learned_, groups),
         information={
             "study": study.name,
             "digest": study.digest(),
-            "seed": parts.seed,
+            "seed": problem.seed,
             "scheme": study.scheme,
             "slots": study.slots,
-            "clients": parts.clients,
+            "clients": problem.clients,
             "rounds": _trainings(study, records),
             "samples": sum(record["samples"] for record in records),
         },

@@ -18,11 +18,11 @@ from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.batches import cores
 from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told
@@ -97,9 +97,11 @@ class _Seed:
         return self.state is not None and self.state.slot == self.experiment.slots
 
     @property
-    def final(self) -> Weights:
+    def final(self) -> Arrays:
+        """The model of the last slot."""
         assert self.state is not None
-        return self.state.weights
+        problem = self.experiment.problem
+        return problem.algorithm.model(problem, self.state.arrays)
 
     def take(self, outcome: Outcome, checkpoint_seconds: float) -> None:
         """Keep a finished slot; an interruption may come between any two lines."""
@@ -176,7 +178,7 @@ def _run(
     runs = {seed: _Seed(experiment_of(study, seed)) for seed in seeds}
     if directory:
         for seed, one in runs.items():
-            one.files = directory.of_seed(seed, one.experiment.architecture)
+            one.files = directory.of_seed(seed)
             one.state, one.untrained, one.records = one.files.restore()
             if one.records:
                 last = one.records[-1]

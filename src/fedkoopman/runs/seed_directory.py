@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -23,7 +22,6 @@ from fedkoopman.federation.slot import State
 from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Architecture, named
 
 __all__ = ["SeedDirectory", "write_json"]
 
@@ -39,14 +37,12 @@ def write_json(path: Path, content: Any) -> None:
 class SeedDirectory:
     """The files of one seed."""
 
-    def __init__(self, path: Path, architecture: Architecture, mark: str) -> None:
+    def __init__(self, path: Path, mark: str) -> None:
         """Arguments:
         path: the directory; made if missing.
-        architecture: of the network, whose weights a checkpoint holds.
         mark: names the study and seed; a checkpoint of another is refused.
         """
         self.path = path
-        self._architecture = architecture
         self._mark = mark
         self._records = path / "records.jsonl"
         self._checkpoint = path / "checkpoint" / "state.safetensors"
@@ -79,10 +75,11 @@ class SeedDirectory:
         """
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             os.fsync(file.fileno())
-        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named(state.weights).items()}
+        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in state.arrays.items()}
         about = {
             "slot": state.slot,
             "buffers": state.buffers,
+            **({"spent": state.spent} if any(state.spent) else {}),
             "mark": self._mark,
             "untrained": self._untrained,
             "records": [self._written, self._digest.hexdigest()],
@@ -134,13 +131,11 @@ class SeedDirectory:
                 f"{self._checkpoint} is of another study or seed: resume it with its own, or "
                 "choose another --out"
             )
-        template = self._architecture.template
-        leaves = [tensors[name] for name in named(template)]
-        weights = jax.tree.unflatten(jax.tree.structure(template), leaves)
         self._untrained = about["untrained"]
         self.extra = about.get("extra", {})
-        buffers = tuple(tuple(waiting) for waiting in about["buffers"])
-        return State(about["slot"], weights, buffers), *about["records"]
+        buffers = tuple(map(tuple, about["buffers"]))
+        spent = tuple(map(tuple, about.get("spent", [()] * len(buffers))))
+        return State(about["slot"], tensors, buffers, spent), *about["records"]
 
 
 def _scores(summary: dict[str, Any]) -> dict[str, Any]:

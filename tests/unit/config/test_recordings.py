@@ -203,8 +203,13 @@ class TestRunning:
         found = fk.run(study(files))
         experiment = experiment_of(study(files), 0)
         from fedkoopman.federation.simulation import first_state
+        from fedkoopman.koopman.network import from_named
 
-        before = evaluate(experiment.architecture, first_state(experiment).weights, test)
+        before = evaluate(
+            experiment.architecture,
+            from_named(experiment.architecture, first_state(experiment).arrays),
+            test,
+        )
         assert found.summary["untrained"]["l3"] == pytest.approx(before.l3, rel=1e-6)
 
     def test_simulated_studies_do_not_change(self, files: Path) -> None:

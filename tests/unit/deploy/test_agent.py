@@ -13,29 +13,30 @@ from unit.deploy.site_lab import SAMPLES, asked, make_site, make_study, recordin
 
 from fedkoopman.deploy.site.agent import Agent, preview
 from fedkoopman.deploy.site.ledger import ledger_entries
-from fedkoopman.deploy.site.site_updates import TRAININGS
+from fedkoopman.deploy.site.site_answers import ANSWERS
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Answered,
+    Ask,
     Envelope,
     Evaluate,
     Evaluated,
     Poll,
     Polled,
     Refused,
-    Train,
-    Trained,
     decode_replies,
+    digest_of,
     encode_requests,
-    model_digest,
-    tensors_of,
-    weights_of,
+    message_digest,
 )
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import Metrics
-from fedkoopman.federation.aggregation import aggregate
+from fedkoopman.federation.aggregators.mean import mean
+from fedkoopman.federation.messages import Message
 from fedkoopman.federation.scoring import combined
-from fedkoopman.federation.slot import select
+from fedkoopman.federation.slot import ask
+from fedkoopman.koopman.network import named
 from fedkoopman.runs.run import run
 
 EVERY = {"clients__probability": 1.0}
@@ -51,7 +52,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 
 
 def model(agent: Agent, shift: float = 0.0) -> dict[str, np.ndarray]:
-    first = tensors_of(agent.work.first_model())
+    first = agent.work.problem.algorithm.begin(agent.work.problem)
     return {name: (leaf + shift).astype(leaf.dtype) for name, leaf in first.items()}
 
 
@@ -93,12 +94,13 @@ def test_three_agents_learn_the_model_of_the_local_engine(
         Agent(site, study, n, 3, tmp_path / f"state-{n}", settle=0.0)
         for n, site in enumerate(sites)
     ]
-    parts, weights = agents[0].work.parts, agents[0].work.first_model()
+    problem = agents[0].work.problem
+    weights = problem.algorithm.begin(problem)
     included, scores = [0, 0, 0], list[Metrics]()
     for slot in range(1, study.slots + 1):
         first = [
             asked(
-                agent, Acknowledge(slot - 1, included[n]), Evaluate(slot - 1, tensors_of(weights)),
+                agent, Acknowledge(slot - 1, included[n]), Evaluate(slot - 1, weights),
                 Poll(slot),
             )
             for n, agent in enumerate(agents)
@@ -106,20 +108,20 @@ def test_three_agents_learn_the_model_of_the_local_engine(
         assert all(isinstance(one, Acknowledged) for one, _, _ in first)
         scores.append(combined([(Metrics(**e.metrics), e.windows) for _, e, _ in first]))
         waiting = np.array([polled.buffered for _, _, polled in first])
-        active = select(parts.policy, study.seed, slot, waiting, parts.steps)
-        updates = [only(agents[n], Train(slot, tensors_of(weights))) for n in active]
+        active = ask(problem, weights, slot, waiting)
+        updates = [only(agents[n], Ask(slot, Message("train", weights))) for n in active]
         for n in active:
             included[n] = slot
         if updates:
-            models = [weights_of(parts.architecture, one.model) for one in updates]
-            weights = aggregate(models, [one.samples for one in updates])
+            models = [one.message.arrays for one in updates]
+            weights = mean(weights, models, [one.samples for one in updates])
     local = run(study)
-    assert model_digest(tensors_of(weights)) == model_digest(tensors_of(local.model.weights_))
+    assert digest_of(weights) == digest_of(named(local.model.weights_))
     assert [one.e1 for one in scores[1:]] == [record["E1"] for record in local.records[:-1]]
     tables = {}
     for n, agent in enumerate(agents):
         asked(agent, Acknowledge(study.slots, included[n]))
-        last = only(agent, Evaluate(study.slots, tensors_of(weights), measure=True))
+        last = only(agent, Evaluate(study.slots, weights, measure=True))
         tables[agent.site] = last.scores
         assert agent.buffer.account().trained == sum(agent.buffer.trained().values())
         agent.close()
@@ -142,10 +144,10 @@ def test_poll_train_acknowledge(agent: Agent) -> None:
         Acknowledged("lab-a", 0),
         Polled("lab-a", 1, SAMPLES, 1),
     )
-    trained = only(agent, Train(1, model(agent)))
-    assert isinstance(trained, Trained)
+    trained = only(agent, Ask(1, Message("train", model(agent))))
+    assert isinstance(trained, Answered)
     assert (trained.slot, trained.samples) == (1, SAMPLES)
-    assert trained.base == model_digest(model(agent))
+    assert trained.base == message_digest(Message("train", model(agent)))
     assert asked(agent, Acknowledge(1, 1), Poll(2))[1] == Polled("lab-a", 2, SAMPLES, 1)
     assert agent.buffer.trained() == {1: SAMPLES}
 
@@ -154,19 +156,21 @@ def test_the_same_training_again_is_answered_from_the_store(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(agent, Poll(1))
-    first = only(agent, Train(1, model(agent)))
-    monkeypatch.setattr(agent.work, "train", lambda *_: pytest.fail("trained twice"))
-    again = only(agent, Train(1, model(agent)))
-    assert model_digest(again.model) == model_digest(first.model)
+    first = only(agent, Ask(1, Message("train", model(agent))))
+    monkeypatch.setattr(agent.work, "answer", lambda *_: pytest.fail("trained twice"))
+    again = only(agent, Ask(1, Message("train", model(agent))))
+    assert digest_of(again.message.arrays) == digest_of(first.message.arrays)
     assert (again.base, again.samples) == (first.base, first.samples)
 
 
 def test_another_model_in_the_same_slot_is_trained_anew_a_few_times(agent: Agent) -> None:
     only(agent, Poll(1))
-    found = [only(agent, Train(1, model(agent, n))) for n in range(TRAININGS)]
-    assert len({model_digest(one.model) for one in found}) == TRAININGS
+    found = [only(agent, Ask(1, Message("train", model(agent, n)))) for n in range(ANSWERS)]
+    assert len({digest_of(one.message.arrays) for one in found}) == ANSWERS
     assert {one.samples for one in found} == {SAMPLES}
-    assert "models were trained in slot 1" in refused(agent, Train(1, model(agent, 99)))
+    assert "different requests were answered in slot 1" in refused(
+        agent, Ask(1, Message("train", model(agent, 99)))
+    )
     only(agent, Acknowledge(1, 1))
     assert agent.buffer.account().trained == SAMPLES
 
@@ -180,11 +184,11 @@ def test_what_happens_again_after_a_restart(tmp_path: Path) -> None:
 
     with start() as agent:
         polled = only(agent, Poll(2))
-        trained = only(agent, Train(2, model(agent)))
+        trained = only(agent, Ask(2, Message("train", model(agent))))
     with start() as agent:
         assert only(agent, Poll(2)) == polled
-        again = only(agent, Train(2, model(agent)))
-        assert model_digest(again.model) == model_digest(trained.model)
+        again = only(agent, Ask(2, Message("train", model(agent))))
+        assert digest_of(again.message.arrays) == digest_of(trained.message.arrays)
         only(agent, Acknowledge(2, 2))
     with start() as agent:
         only(agent, Acknowledge(2, 2))
@@ -194,12 +198,12 @@ def test_what_happens_again_after_a_restart(tmp_path: Path) -> None:
 
 def test_late_and_out_of_order(agent: Agent) -> None:
     only(agent, Poll(1))
-    only(agent, Train(1, model(agent)))
+    only(agent, Ask(1, Message("train", model(agent))))
     assert "acknowledge first" in refused(agent, Poll(2))
     asked(agent, Acknowledge(1, 0))
-    assert "slot 1 is over" in refused(agent, Train(1, model(agent)))
+    assert "slot 1 is over" in refused(agent, Ask(1, Message("train", model(agent))))
     assert "slot 1 is over" in refused(agent, Poll(1))
-    assert "slot 2 was not polled" in refused(agent, Train(2, model(agent)))
+    assert "slot 2 was not polled" in refused(agent, Ask(2, Message("train", model(agent))))
     assert only(agent, Poll(4)).buffered == 4 * SAMPLES
     assert only(agent, Acknowledge(0, 0)) == Acknowledged("lab-a", 0)
     assert agent.buffer.account().trained == 0
@@ -217,15 +221,15 @@ def bad_models(good: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     return {
         "not finite": nan,
         "not float32": {name: leaf.astype(np.float64) for name, leaf in good.items()},
-        "has the shape": good | {"operator": np.zeros((2, 2), np.float32)},
-        "has the tensors": {name: leaf for name, leaf in good.items() if name != "operator"},
+        "shape": good | {"operator": np.zeros((2, 2), np.float32)},
+        ", not [": {name: leaf for name, leaf in good.items() if name != "operator"},
     }
 
 
-@pytest.mark.parametrize("kind", [Train, Evaluate])
 @pytest.mark.parametrize(
-    "reason", ["not finite", "not float32", "has the shape", "has the tensors"]
+    "kind", [lambda slot, model: Ask(slot, Message("train", model)), Evaluate], ids=["ask", "score"]
 )
+@pytest.mark.parametrize("reason", ["not finite", "not float32", "shape", ", not ["])
 def test_a_model_of_another_form_is_refused(agent: Agent, reason: str, kind: Any) -> None:
     only(agent, Poll(1))
     assert reason in refused(agent, kind(1, bad_models(model(agent))[reason]))
@@ -306,9 +310,9 @@ def test_every_answer_is_in_the_ledger_before_it_leaves(
 ) -> None:
     state = agent.store.path.parent
     asked(agent, Acknowledge(0, 0), Evaluate(0, model(agent)), Poll(1))
-    only(agent, Train(1, model(agent)))
+    only(agent, Ask(1, Message("train", model(agent))))
     kinds = [entry.kinds for entry in ledger_entries(state)]
-    assert kinds == ["acknowledged + evaluated + polled", "trained"]
+    assert kinds == ["acknowledged + evaluated + polled", "update"]
     monkeypatch.setattr(agent.ledger, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):  # nothing is returned
         only(agent, Poll(1))
@@ -322,7 +326,9 @@ def test_a_full_disk_is_refused_with_the_cause_and_goes_on(tmp_path: Path) -> No
         with agent.store.looking() as c:
             ((used,),) = c.execute("PRAGMA page_count")
             c.execute(f"PRAGMA max_page_count = {used}")
-        reason = refused(agent, Train(1, model(agent)))  # an update needs some pages
+        reason = refused(
+            agent, Ask(1, Message("train", model(agent)))
+        )  # an update needs some pages
         assert "full: see that its disk has room" in reason
         assert str(tmp_path) not in reason
         assert agent.buffer.kept(1) is None
@@ -335,7 +341,7 @@ def test_a_full_disk_is_refused_with_the_cause_and_goes_on(tmp_path: Path) -> No
         written = len(ledger_entries(tmp_path / "state"))
         with agent.store.looking() as c:
             c.execute("PRAGMA max_page_count = 100000")
-        assert isinstance(only(agent, Train(1, model(agent))), Trained)
+        assert isinstance(only(agent, Ask(1, Message("train", model(agent)))), Answered)
         only(agent, Acknowledge(1, 1))
         assert agent.buffer.account().trained == SAMPLES
         late, *_ = ledger_entries(tmp_path / "state")[written:]
@@ -370,7 +376,7 @@ def test_no_observation_and_no_state_leaves(agent: Agent) -> None:
     said = b""
     for requests in (
         [Acknowledge(0, 0), Evaluate(0, model(agent), measure=True), Poll(1)],
-        [Train(1, model(agent))],
+        [Ask(1, Message("train", model(agent)))],
     ):
         said += agent.exchange(encode_requests(agent.envelope, requests), "s")
     states = np.concatenate([one for one in agent.buffer.states(1)])
@@ -386,7 +392,7 @@ def test_a_live_site_answers_from_what_has_come(tmp_path: Path) -> None:
     study = make_study(tmp_path, sites__arrivals="live")
     with Agent(site, study, 0, 1, tmp_path / "state", settle=0.0) as agent:
         assert only(agent, Poll(1)).buffered == 0
-        assert "nothing waits" in refused(agent, Train(1, model(agent)))
+        assert "nothing waits" in refused(agent, Ask(1, Message("train", model(agent))))
         assert only(agent, Evaluate(12, model(agent), measure=True)).scores == {}
         for n in range(3):
             write_recording(tmp_path / "lab-a" / "data" / f"{n}.csv", n)
@@ -394,7 +400,7 @@ def test_a_live_site_answers_from_what_has_come(tmp_path: Path) -> None:
         assert only(agent, Poll(1)).buffered == 0
         only(agent, Acknowledge(1, 0))
         assert only(agent, Poll(2)).buffered == 2 * SAMPLES
-        assert only(agent, Train(2, model(agent))).samples == 2 * SAMPLES
+        assert only(agent, Ask(2, Message("train", model(agent)))).samples == 2 * SAMPLES
         only(agent, Acknowledge(2, 2))
         assert only(agent, Evaluate(2, model(agent))).windows == 1
         status = agent.status()
@@ -446,7 +452,7 @@ def test_a_preview_shows_what_would_be_sent_and_keeps_nothing(tmp_path: Path) ->
     with Agent(site, study, 0, 1, tmp_path / "state", settle=0.0) as agent:
         size = len(agent.exchange(encode_requests(agent.envelope, [Acknowledge(1, 0)]), ""))
     assert f"acknowledge (in every slot): {size:,} bytes" in text
-    for part in ("poll (", "samples that wait: 40, in segments: 1", "train (", "trained on 40",
+    for part in ("poll (", "samples that wait: 40, in segments: 1", "train (", "weights after local training, from 40 samples",
                  "operator: float32 3 × 3, 36 bytes", "evaluate (", "2 held-out windows",
                  "nothing of this was sent"):  # fmt: skip
         assert part in text, part
@@ -461,10 +467,10 @@ def test_a_preview_of_a_live_site_tells_what_it_left_out(tmp_path: Path) -> None
     assert "samples that wait: 80, in segments: 2" in text
     for file in (tmp_path / "lab-a" / "data").glob("*.csv"):
         file.unlink()
-    assert "train: nothing" in "\n".join(preview(site, study, 0, 1))
+    assert "asked for nothing" in "\n".join(preview(site, study, 0, 1))
 
 
 def test_replies_are_plain_data() -> None:
-    for kind in (Polled, Trained, Evaluated, Acknowledged, Refused):
+    for kind in (Polled, Answered, Evaluated, Acknowledged, Refused):
         names = {field.name for field in dataclasses.fields(kind)}
         assert not names & {"states", "observations", "segments_names", "files"}

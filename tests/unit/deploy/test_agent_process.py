@@ -22,17 +22,17 @@ from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.store import FILE, reading
 from fedkoopman.deploy.wire import (
     Acknowledge,
+    Answered,
+    Ask,
     Poll,
     Polled,
     Refused,
-    Train,
-    Trained,
-    model_digest,
-    tensors_of,
+    digest_of,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import initialise
-from fedkoopman.runs.experiment import parts_of
+from fedkoopman.federation.messages import Message
+from fedkoopman.koopman.network import initialise, named
+from fedkoopman.runs.experiment import problem_of
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
 
@@ -61,8 +61,8 @@ def start(tmp_path: Path, cache: Path) -> Iterator[Start]:
 
 
 def model(study: Study) -> dict[str, np.ndarray]:
-    parts = parts_of(study, study.seed, 1)
-    return tensors_of(initialise(parts.architecture, seed=1, dtype=np.dtype(np.float32)))
+    parts = problem_of(study, study.seed, 1)
+    return named(initialise(parts.architecture, seed=1, dtype=np.dtype(np.float32)))
 
 
 def until(condition: Callable[[], bool], said: Callable[[], str]) -> None:
@@ -77,7 +77,7 @@ def test_a_working_life(tmp_path: Path, start: Start) -> None:
     agent = start(study)
     agent.start()
     assert agent.ask(Acknowledge(0, 0), Poll(1))[1] == Polled("lab-a", 1, SAMPLES, 1)
-    assert isinstance(agent.ask(Train(1, model(study)))[0], Trained)
+    assert isinstance(agent.ask(Ask(1, Message("train", model(study))))[0], Answered)
 
     # a second one on the same state is refused
     second = subprocess.run(
@@ -176,16 +176,16 @@ def test_kills_at_any_moment_neither_lose_nor_double(
             _, polled = agent.ask(Acknowledge(slot - 1, included), Poll(slot))
             assert isinstance(polled, Polled), polled
             if polled.buffered and luck.random() < 0.7:
-                (update,) = agent.ask(Train(slot, base))
-                assert isinstance(update, Trained), update
+                (update,) = agent.ask(Ask(slot, Message("train", base)))
+                assert isinstance(update, Answered), update
                 assert update.samples == polled.buffered
                 if luck.random() < 0.3:
-                    (again,) = agent.ask(Train(slot, base))
-                    assert isinstance(again, Trained)
-                    assert model_digest(again.model) == model_digest(update.model)
+                    (again,) = agent.ask(Ask(slot, Message("train", base)))
+                    assert isinstance(again, Answered)
+                    assert digest_of(again.message.arrays) == digest_of(update.message.arrays)
                 if luck.random() < 0.8:  # otherwise it came too late
                     included, trained = slot, trained + update.samples
-                    digests[slot] = model_digest(update.model)
+                    digests[slot] = digest_of(update.message.arrays)
             time.sleep(0.03)
             if slot == study.slots - 1:
                 thread.join(600)

@@ -12,19 +12,20 @@ import pytest
 
 from fedkoopman.deploy.flower.inbox import Failure
 from fedkoopman.deploy.server.asking import Answers, Broken, ask
+from fedkoopman.deploy.server.requests import judged
 from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
 from fedkoopman.deploy.server.scores import check_table
-from fedkoopman.deploy.server.updates import judged
 from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import (
+    Ask,
     Envelope,
     Polled,
     Refused,
     Reply,
-    Train,
     decode_replies,
     encode_replies,
 )
+from fedkoopman.federation.messages import Message
 
 ENVELOPE = Envelope("study:0")
 MODEL = {"operator": np.eye(2)}
@@ -47,7 +48,7 @@ class OneAnswer:
 
 
 def answers(answer: bytes | str) -> Answers:
-    requests = {"a": [Train(1, MODEL)]}
+    requests = {"a": [Ask(1, Message("train", MODEL))]}
     return ask(OneAnswer(answer), ENVELOPE, requests, 1.0, threading.Event())
 
 
@@ -69,7 +70,8 @@ def test_one_refusal_is_a_refusal_and_two_are_nonsense() -> None:
     assert one.failures == {"a": "not now"} and not one.broken
     two = answers(replies(Refused("a", "no"), Refused("a", "no")))
     assert two.broken == {"a": "answers ['Refused', 'Refused']"} and not two.replies
-    [update] = judged(two, {"a": 300}, 1, "base", MODEL, ())
+    ((update,), accepted) = judged(two, {"a": (0, 300, Message("train", MODEL))}, 1, {}, ())
+    assert not accepted
     assert update.reason and not update.answered
 
 

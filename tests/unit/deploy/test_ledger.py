@@ -14,13 +14,14 @@ from fedkoopman.cli import main
 from fedkoopman.cli.ledger import instant, ledger
 from fedkoopman.deploy.site.ledger import REMEMBERED, Ledger, ledger_entries, ledger_totals
 from fedkoopman.deploy.site.store import Store, StoreError
-from fedkoopman.deploy.wire import Acknowledged, Evaluated, Polled, Refused, Trained
+from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused
 from fedkoopman.errors import InputError
+from fedkoopman.federation.messages import Message
 
 MODEL = {"operator": np.zeros((3, 3)), "encoder.0": np.zeros((3, 2))}
 ACKNOWLEDGED = Acknowledged("lab", 3)
 POLLED = Polled("lab", 4, 1200, 3)
-TRAINED = Trained("lab", 4, "abc", 1200, MODEL)
+TRAINED = Answered("lab", 4, "abc", 1200, Message("update", MODEL))
 EVALUATED = Evaluated("lab", 3, "abd", 7, {"l1": 1.0, "l2": 2.0}, {"states": np.zeros(2)}, {"a": 1})
 REFUSED = Refused("lab", "no")
 
@@ -38,10 +39,10 @@ def test_a_row_says_what_left_to_whom_and_how_much(tmp_path: Path) -> None:
     assert (first.peer, first.slot, first.base, first.bytes) == ("server:1", 4, "abd", 5)
     assert first.digest == hashlib.sha256(b"bytes").hexdigest()
     assert abs(datetime.now(UTC) - datetime.fromisoformat(first.time)) < timedelta(minutes=1)
-    assert second.words == "a model of 15 numbers, trained on 1,200 samples"
+    assert second.words == "update of 15 numbers, from 1,200 samples"
     assert ledger_totals([first, second, second]) == {
         "acknowledged + evaluated + polled": (1, 5),
-        "trained": (2, 20),
+        "update": (2, 20),
     }
 
 
@@ -88,7 +89,7 @@ def state(tmp_path: Path) -> Path:
 def test_the_table_and_its_totals(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger(state=state)
     told = capsys.readouterr().out
-    for part in ("10.0.0.1:8443", "5,678", "a model of 15 numbers", "acknowledged + polled"):
+    for part in ("10.0.0.1:8443", "5,678", "update of 15 numbers", "acknowledged + polled"):
         assert part in told
     ledger(state=state, since="2100-01-01")
     assert capsys.readouterr().out == "nothing has left this site since then\n"

@@ -16,15 +16,15 @@ import pytest
 from unit.deploy.in_memory import LABS, SMALL, Sites, only, small_study
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.servable import check_servable, policy_for
+from fedkoopman.deploy.servable import check_servable
 from fedkoopman.deploy.server import coordinator, live_page
 from fedkoopman.deploy.server.faults import STEPS
 from fedkoopman.deploy.server.loop import main, slot_line
 from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.status import read_status, request_readmission
-from fedkoopman.deploy.wire import Evaluate, Evaluated, Poll, Polled, Train, Trained
+from fedkoopman.deploy.wire import Answered, Ask, Evaluate, Evaluated, Poll, Polled
 from fedkoopman.errors import InputError
-from fedkoopman.federation.policies import Random, Threshold
+from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.run import Progress, run
 
 SLOTS = SMALL["slots"]
@@ -146,7 +146,7 @@ def test_a_crash_changes_nothing(
 
 def test_a_straggler_keeps_its_data(sites: Sites, tmp_path: Path) -> None:
     sites.twist = lambda site, requests, replies: (
-        None if site == "lab-b" and requests[0] == at_slot(Train, 3, requests) else replies
+        None if site == "lab-b" and requests[0] == at_slot(Ask, 3, requests) else replies
     )
     said: list[str] = []
     assert sites.serve(tmp_path / "out", say=said.append) is not None
@@ -314,11 +314,16 @@ def test_slots_begin_at_a_fixed_period(
     assert abs(steps.sum() - 0.4 * len(steps)) < 0.2 and (steps > 0.2).all()
 
 
+def changed(reply: Answered, change: Any) -> Answered:
+    arrays = {name: change(leaf) for name, leaf in reply.message.arrays.items()}
+    return replace(reply, message=replace(reply.message, arrays=arrays))
+
+
 LIES: dict[str, Any] = {
-    "not finite": lambda r: replace(r, model={n: x * np.nan for n, x in r.model.items()}),
-    "changes the model": lambda r: replace(r, model={n: x + 1e6 for n, x in r.model.items()}),
+    "not finite": lambda r: changed(r, lambda x: x * np.nan),
+    "changes the model": lambda r: changed(r, lambda x: x + 1e6),
     "samples where": lambda r: replace(r, samples=10 * r.samples),
-    "another model": lambda r: replace(r, base="0" * 64),
+    "another message": lambda r: replace(r, base="0" * 64),
     "for slot": lambda r: replace(r, slot=r.slot - 1),
     "speaks for": lambda r: replace(r, site="lab-a"),
 }
@@ -331,7 +336,7 @@ def test_a_liar_is_refused_and_set_aside(
     study = small_study(folder / "study", {"clients.probability": 1.0})
     shutil.copytree(prepared, tmp_path / "sites")
     sites = Sites(study, tmp_path / "sites")
-    sites.twist = only(LIES[reason], "lab-b", Trained)
+    sites.twist = only(LIES[reason], "lab-b", Answered)
     said: list[str] = []
     assert sites.serve(tmp_path / "out", say=said.append) is not None
     sites.close()
@@ -342,7 +347,7 @@ def test_a_liar_is_refused_and_set_aside(
     assert sum("SET ASIDE: site lab-b" in line for line in said) == 1
     assert all(1 not in r["active"] for r in found[3:])
     assert all(r["set_aside"] == [1] for r in found[3:])
-    spent = reason not in ("another model", "for slot", "speaks for")
+    spent = reason not in ("another message", "for slot", "speaks for")
     assert [r.get("refused") for r in found[:3]] == ([[1]] * 3 if spent else [None] * 3)
     assert about["lab-a"]["rejected"] == about["lab-c"]["rejected"] == 0
     assert all(np.isfinite(r["E"]) for r in found)
@@ -352,7 +357,7 @@ def test_a_site_is_taken_back_on_request(folder: Path, tmp_path: Path, prepared:
     study = small_study(folder / "study", {"clients.probability": 1.0})
     shutil.copytree(prepared, tmp_path / "sites")
     sites, out, said = Sites(study, tmp_path / "sites"), tmp_path / "out", list[str]()
-    sites.twist = only(LIES["not finite"], "lab-b", Trained)
+    sites.twist = only(LIES["not finite"], "lab-b", Answered)
 
     def tell(event: Any) -> None:
         if event.slot == 3:
@@ -410,9 +415,9 @@ def test_garbage_is_rejected_and_errors_are_only_told(sites: Sites, tmp_path: Pa
     said: list[str] = []
 
     def twist(site: str, requests: tuple, replies: tuple) -> Any:
-        if site == "lab-a" and isinstance(requests[0], Train):
+        if site == "lab-a" and isinstance(requests[0], Ask):
             return b"\x00\x00\x00\x02{}garbage"
-        if site == "lab-b" and isinstance(requests[0], Train):
+        if site == "lab-b" and isinstance(requests[0], Ask):
             return "the agent is not there"
         return replies
 
@@ -506,7 +511,9 @@ def test_nothing_held_out_anywhere_is_refused(sites: Sites, tmp_path: Path) -> N
         sites.serve(tmp_path / "out")
 
 
-def test_thresholds_reach_to_sites_that_came_later() -> None:
-    assert policy_for(Threshold((1, 3)), 4) == Threshold((1, 3, 3, 3))
-    assert policy_for(Threshold(2), 4) == Threshold(2)
-    assert policy_for(Random(), 4) == Random()
+def test_sites_that_were_enrolled_later_have_the_highest_threshold(folder: Path) -> None:
+    study = small_study(folder / "thresholds", {"policy.segments": [1, 3, 2]})
+    assert problem_of(study, 0, 5).thresholds.tolist() == [1, 3, 2, 3, 3]
+    assert (
+        problem_of(study.with_values({"policy.segments": 2}), 0, 5).thresholds.tolist() == [2] * 5
+    )

@@ -4,7 +4,6 @@ import json
 import tomllib
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from unit.deploy.in_memory import LABS, small_study
@@ -13,7 +12,8 @@ from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import STRIKES, ServerDirectory, ServerState, Standing
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
-from fedkoopman.runs.experiment import Parts, parts_of
+from fedkoopman.federation.problem import Problem
+from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.run_directory import RunDirectory, study_in
 
 SCORES = {"loss": 1.0, "l1": 0.1, "E": None}
@@ -25,12 +25,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Study:
 
 
 @pytest.fixture(scope="module")
-def parts(study: Study) -> Parts:
-    return parts_of(study, study.seed, 3)
+def parts(study: Study) -> Problem:
+    return problem_of(study, study.seed, 3)
 
 
 def a_state(first: ServerState, slot: int) -> ServerState:
-    weights = jax.tree.map(lambda leaf: leaf + np.float32(slot), first.weights)
+    weights = {name: leaf + np.float32(slot) for name, leaf in first.arrays.items()}
     sites = {"lab-a": Standing(included=slot, trained=300).struck(slot, "is broken")}
     pending = {"slot": slot, "active": [0]}
     updates = (Accepted(0.25, 100), Accepted(1 / 3, 300))
@@ -38,19 +38,19 @@ def a_state(first: ServerState, slot: int) -> ServerState:
 
 
 def test_a_new_run_begins_with_the_untrained_model(
-    study: Study, parts: Parts, tmp_path: Path
+    study: Study, parts: Problem, tmp_path: Path
 ) -> None:
     with ServerDirectory.open(tmp_path / "out", study, parts, LABS) as directory:
         state = directory.restore()
         assert state.slot == 0 and state.scores is None and state.pending is None
         assert state.of("lab-a") == Standing()
-        assert state.weights.operator.dtype == np.float32
+        assert state.arrays["operator"].dtype == np.float32
     about = json.loads((tmp_path / "out" / "run.json").read_text())
     assert about["sites"] == list(LABS)
     assert set(about["files"]) == {"dynamics.py"}  # nothing of the sites' own
 
 
-def test_what_was_saved_is_there_again(study: Study, parts: Parts, tmp_path: Path) -> None:
+def test_what_was_saved_is_there_again(study: Study, parts: Problem, tmp_path: Path) -> None:
     with ServerDirectory.open(tmp_path / "out", study, parts, LABS) as directory:
         saved = a_state(directory.restore(), 2)
         directory.begin(SCORES)
@@ -62,10 +62,9 @@ def test_what_was_saved_is_there_again(study: Study, parts: Parts, tmp_path: Pat
         assert directory.records == [{"slot": 1, "seconds": 1.0}]
         assert directory.untrained == SCORES
         directory.name_sites([*LABS, "lab-d"])
-    for mine, theirs in zip(
-        jax.tree.leaves(saved.weights), jax.tree.leaves(state.weights), strict=True
-    ):
-        np.testing.assert_array_equal(mine, theirs)
+    assert set(saved.arrays) == set(state.arrays)
+    for name, mine in saved.arrays.items():
+        np.testing.assert_array_equal(mine, state.arrays[name])
     for name in ("slot", "sites", "updates", "scores", "pending", "seconds"):
         assert getattr(state, name) == getattr(saved, name), name
     lines = (tmp_path / "out" / "records.jsonl").read_text().splitlines()
@@ -73,7 +72,7 @@ def test_what_was_saved_is_there_again(study: Study, parts: Parts, tmp_path: Pat
     assert json.loads((tmp_path / "out" / "run.json").read_text())["sites"][-1] == "lab-d"
 
 
-def test_sites_files_are_not_looked_at(study: Study, parts: Parts, tmp_path: Path) -> None:
+def test_sites_files_are_not_looked_at(study: Study, parts: Problem, tmp_path: Path) -> None:
     text = study.to_toml()
     (tmp_path / "dynamics.py").write_bytes((study.root / "dynamics.py").read_bytes())
     elsewhere = Study.from_dict(tomllib.loads(text), tmp_path)
@@ -82,7 +81,7 @@ def test_sites_files_are_not_looked_at(study: Study, parts: Parts, tmp_path: Pat
         assert directory.restore().slot == 0
 
 
-def test_local_and_served_runs_do_not_mix(study: Study, parts: Parts, tmp_path: Path) -> None:
+def test_local_and_served_runs_do_not_mix(study: Study, parts: Problem, tmp_path: Path) -> None:
     with RunDirectory.open(tmp_path / "local", study, None, False):
         pass
     with (
@@ -101,7 +100,7 @@ def test_local_and_served_runs_do_not_mix(study: Study, parts: Parts, tmp_path: 
         pass
 
 
-def test_two_servers_do_not_share_a_directory(study: Study, parts: Parts, tmp_path: Path) -> None:
+def test_two_servers_do_not_share_a_directory(study: Study, parts: Problem, tmp_path: Path) -> None:
     with (
         ServerDirectory.open(tmp_path / "out", study, parts, LABS),
         pytest.raises(InputError, match="in use by another process"),
@@ -110,7 +109,7 @@ def test_two_servers_do_not_share_a_directory(study: Study, parts: Parts, tmp_pa
         pass
 
 
-def test_a_damaged_checkpoint_is_noticed(study: Study, parts: Parts, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_noticed(study: Study, parts: Problem, tmp_path: Path) -> None:
     with ServerDirectory.open(tmp_path / "out", study, parts, LABS) as directory:
         directory.save(a_state(directory.restore(), 1))
     path = tmp_path / "out" / "checkpoint" / "state.safetensors"

@@ -19,29 +19,40 @@ from fedkoopman.deploy.server.validation import (
     TIMES,
     Accepted,
     Expected,
+    check_answered,
     check_polled,
-    check_trained,
     norm_bound,
 )
-from fedkoopman.deploy.wire import Evaluated, Polled, Trained
+from fedkoopman.deploy.wire import Answered, Evaluated, Polled, message_digest
 from fedkoopman.evaluation import Metrics
+from fedkoopman.federation.messages import Message, NumberField, Schema, arrays_like
 
 MODEL = {"encoder.0": np.ones((2, 3), np.float32), "operator": np.ones((2, 2), np.float32)}
-ASKED = Expected("a", 4, "base", MODEL, 200)
+SCHEMAS = {
+    "train": Schema("the model", arrays_like(MODEL), reply="update"),
+    "update": Schema("a trained model", arrays_like(MODEL), changes=True),
+    "count": Schema("nothing", reply="counted", data="arrived"),
+    "counted": Schema("counts", {}, {"n": NumberField(0, 1e6, whole=True)}),
+}
+REQUEST = Message("train", MODEL)
+ASKED = Expected("a", 4, REQUEST, 200, SCHEMAS)
+BASE = message_digest(REQUEST)
 RECENT = [Accepted(0.1, 200)] * ENOUGH
 
 
-def update(step: float = 0.01, **changes: Any) -> Trained:
+def update(step: float = 0.01, **changes: Any) -> Answered:
     model = {name: leaf + np.float32(step) for name, leaf in MODEL.items()}
-    return replace(Trained("a", 4, "base", 200, model), **changes)
+    if "model" in changes:
+        changes["message"] = Message("update", changes.pop("model"))
+    return replace(Answered("a", 4, BASE, 200, Message("update", model)), **changes)
 
 
 def changed(**leaves: Any) -> dict[str, Any]:
-    return {**update().model, **leaves}
+    return {**update().message.arrays, **leaves}
 
 
 def test_an_honest_update_is_accepted_with_its_norm() -> None:
-    verdict = check_trained(update(0.01), ASKED, RECENT)
+    verdict = check_answered(update(0.01), ASKED, RECENT)
     assert verdict.reason == "" and not verdict.stale
     assert verdict.norm == pytest.approx(0.01 * math.sqrt(10), rel=1e-4)
 
@@ -51,11 +62,12 @@ def test_an_honest_update_is_accepted_with_its_norm() -> None:
     [
         (update(site="b"), "speaks for 'b'", True),
         (update(slot=3), "for slot 3, not 4", True),
-        (update(base="other"), "another model", True),
+        (update(base="other"), "another message", True),
         (update(samples=400), "claims 400 samples where 200", False),
         (update(samples=0), "claims 0 samples", False),
-        (update(model={"operator": MODEL["operator"]}), "sends the tensors", False),
-        (update(model=dict(reversed(MODEL.items()))), "sends the tensors", False),
+        (update(model={"operator": MODEL["operator"]}), "in 'update', not", False),
+        (update(message=Message("train", MODEL)), "sends 'train' in answer to 'train'", False),
+        (update(message=Message("update", MODEL, {"n": 1.0})), "['n'] in 'update'", False),
         (update(model=changed(operator=np.ones((3, 3), np.float32))), "of shape (3, 3)", False),
         (update(model=changed(operator=np.ones((2, 2)))), "as float64, not float32", False),
         (
@@ -67,13 +79,33 @@ def test_an_honest_update_is_accepted_with_its_norm() -> None:
         (update(3e38), "changes the model by", False),
     ],
 )
-def test_every_rule_refuses(reply: Trained, reason: str, stale: bool) -> None:
-    verdict = check_trained(reply, ASKED, RECENT)
+def test_every_rule_refuses(reply: Answered, reason: str, stale: bool) -> None:
+    verdict = check_answered(reply, ASKED, RECENT)
     assert reason in verdict.reason and verdict.stale == stale
 
 
 def test_nothing_waiting_means_nothing_to_train_on() -> None:
-    assert "claims 0" in check_trained(update(samples=0), ASKED._replace(samples=0), []).reason
+    assert "claims 0" in check_answered(update(samples=0), ASKED._replace(samples=0), []).reason
+
+
+@pytest.mark.parametrize(
+    "number, reason",
+    [
+        (3.0, ""),
+        (-1.0, "not from 0 to 1e+06"),
+        (2.5, "not a whole number"),
+        (math.nan, "not from"),
+        (math.inf, "not from"),
+    ],
+)
+def test_numbers_are_held_to_their_range(number: float, reason: str) -> None:
+    """An answer that spends no data may come from any number of samples."""
+    asked = ASKED._replace(request=Message("count"))
+    message = Message("counted", {}, {"n": number})
+    reply = Answered("a", 4, message_digest(asked.request), 7, message)
+    verdict = check_answered(reply, asked, RECENT)
+    assert reason in verdict.reason and bool(reason) == bool(verdict.reason)
+    assert math.isnan(verdict.norm)
 
 
 def test_the_first_updates_are_bound_by_the_model_alone() -> None:

@@ -15,24 +15,24 @@ from fedkoopman.deploy import wire
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Answered,
+    Ask,
     Envelope,
     Evaluate,
     Evaluated,
     Poll,
     Polled,
     Refused,
-    Train,
-    Trained,
     decode_replies,
     decode_requests,
+    digest_of,
     encode_replies,
     encode_requests,
-    model_digest,
-    tensors_of,
-    weights_of,
+    message_digest,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import initialise
+from fedkoopman.federation.messages import Message
+from fedkoopman.koopman.network import from_named, initialise, named
 
 ENVELOPE = Envelope("a" * 64 + ":0")
 MODEL = {"encoder.0": np.arange(6, dtype=np.float32).reshape(2, 3), "operator": np.eye(2)}
@@ -55,6 +55,8 @@ def same(one: object, other: object) -> bool:
         return list(one) == list(other) and all(same(one[k], other[k]) for k in one)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
         return one.dtype == other.dtype and one.tobytes() == other.tobytes()
+    if isinstance(one, Message) and isinstance(other, Message):
+        return same(vars(one), vars(other))
     if isinstance(one, float) and isinstance(other, float):
         return one == other or (math.isnan(one) and math.isnan(other))
     return one == other
@@ -65,7 +67,7 @@ def same(one: object, other: object) -> bool:
     [
         [Poll(3)],
         [Acknowledge(4, 0), Evaluate(4, MODEL, measure=True), Poll(5)],
-        [Train(7, MODEL)],
+        [Ask(7, Message("train", MODEL))],
         [],
     ],
 )
@@ -79,7 +81,7 @@ def test_requests_arrive_as_they_were_made(batch: list) -> None:
 def test_replies_arrive_as_they_were_made() -> None:
     batch = [
         Polled("lab-a", 3, 600, 2),
-        Trained("lab-a", 3, "b" * 64, 600, MODEL),
+        Answered("lab-a", 3, "b" * 64, 600, Message("update", MODEL, {"n": 3.0, "x": math.nan})),
         Evaluated("lab-a", 3, "b", 2, {"l1": 0.5, "E": math.nan}, {"x": np.ones(3)}, {"n": [None]}),
         Acknowledged("lab-a", 3),
         Refused("lab-a", "another study: ask for a new kit"),
@@ -91,20 +93,26 @@ def test_replies_arrive_as_they_were_made() -> None:
 def test_networks_survive_and_others_are_refused() -> None:
     architecture = experiment().architecture
     weights = initialise(architecture, seed=1)
-    tensors = tensors_of(weights)
-    again = tensors_of(weights_of(architecture, tensors))
+    tensors = named(weights)
+    again = named(from_named(architecture, tensors))
     assert same(again, tensors)
-    assert model_digest(again) == model_digest(tensors)
+    assert digest_of(again) == digest_of(tensors)
+    assert message_digest(Message("a", again, {"n": 1})) == message_digest(
+        Message("a", tensors, {"n": 1.0})
+    )
+    assert message_digest(Message("a", again)) != message_digest(Message("b", again))
+    assert message_digest(Message("a", again)) != message_digest(Message("a", again, {"n": 1}))
     changed = {**tensors, "operator": np.nextafter(tensors["operator"], 1, dtype=np.float32)}
-    assert model_digest(changed) != model_digest(tensors)
+    assert digest_of(changed) != digest_of(tensors)
     with pytest.raises(InputError, match="shape"):
-        weights_of(architecture, {**tensors, "operator": np.zeros((2, 2))})
-    with pytest.raises(InputError, match="tensors"):
-        weights_of(architecture, {**tensors, "extra": np.zeros(1)})
+        from_named(architecture, {**tensors, "operator": np.zeros((2, 2))})
+    with pytest.raises(InputError, match=", not"):
+        from_named(architecture, {**tensors, "extra": np.zeros(1)})
 
 
 POLL = {"kind": "poll", "slot": 1}
-TRAIN = {"kind": "train", "slot": 1, "model": ["a"]}
+MESSAGE = {"kind": "train", "numbers": {}, "arrays": ["a"]}
+TRAIN = {"kind": "ask", "slot": 1, "message": MESSAGE}
 
 
 @pytest.mark.parametrize(
@@ -121,14 +129,18 @@ TRAIN = {"kind": "train", "slot": 1, "model": ["a"]}
         (said(header({**POLL, "slot": True})), "no count"),
         (said(header({**POLL, "slot": 10**400})), "no count"),
         (said(header(*[POLL] * 9)), "not a batch"),
-        (said(header(POLL, protocol=2)), "install the same version"),
+        (said(header(POLL, protocol=1)), "install the same version"),
         (said({**header(POLL), "code": "import os"}), "unknown fields"),
         (said(header(POLL), {"more": np.zeros(2)}), "unknown tensors"),
         (said(header(TRAIN)), "cannot be read"),
         (
-            said(header(TRAIN), {"0/model/a": np.zeros(2, int)}),
+            said(header(TRAIN), {"0/message/a": np.zeros(2, int)}),
             "float32 or float64",
         ),
+        (said(header({**TRAIN, "message": []})), "cannot be read"),
+        (said(header({**TRAIN, "message": {**MESSAGE, "code": "x"}})), "fields of a message"),
+        (said(header({**TRAIN, "message": {**MESSAGE, "numbers": {"n": "1"}}})), "no number"),
+        (said(header({**TRAIN, "message": {**MESSAGE, "kind": 3}})), "no text"),
         (said([]), "cannot be read"),
         (b"\x00\x00\x00\x02{}", "cannot be read"),
         (said(header({"kind": "poll", "slot": 1}))[:-1], "cannot be read"),
@@ -155,7 +167,9 @@ def test_texts_of_several_lines_are_refused() -> None:
 
 def test_what_is_too_large_is_not_sent() -> None:
     with pytest.raises(InputError, match="larger than"):
-        encode_requests(ENVELOPE, [Train(1, {"a": np.zeros(wire.LARGEST // 8 + 1)})])
+        encode_requests(
+            ENVELOPE, [Ask(1, Message("train", {"a": np.zeros(wire.LARGEST // 8 + 1)}))]
+        )
 
 
 @settings(max_examples=200, deadline=None)

@@ -1,34 +1,44 @@
 """Policies by their definitions, and what becomes of a user's own."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from reference.federations import experiment, first_weights
 
 from fedkoopman.errors import InputError
-from fedkoopman.federation.policies import Random, RoundRobin, Situation, Threshold, activate
-from fedkoopman.federation.slot import State, decide
+from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.policies import Situation, activate
+from fedkoopman.federation.policies.random import random as random_policy
+from fedkoopman.federation.policies.round_robin import round_robin
+from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.schemes import scheme_of
+from fedkoopman.federation.simulation import jobs_of
+from fedkoopman.federation.slot import State, ask
+from fedkoopman.registries import POLICIES
 
 STEPS = 40
 
 
-def situation(buffered, slot=1, seed=0):
+def situation(buffered, slot=1, seed=0, segments=5.0):
     random = np.random.default_rng([seed, slot])
-    return Situation(slot, np.array(buffered, np.int64), STEPS, random)
+    needed = np.broadcast_to(np.asarray(segments, float), (len(buffered),))
+    return Situation(slot, np.array(buffered, np.int64), STEPS, random, needed)
 
 
-def active(policy, buffered, slot=1, seed=0):
-    return activate(policy, situation(buffered, slot, seed)).tolist()
+def active(policy, buffered, slot=1, seed=0, segments=5.0):
+    return activate(policy, situation(buffered, slot, seed, segments)).tolist()
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
 def test_round_robin_takes_m_mod_n(count):
     for slot in range(1, 3 * count + 2):
-        assert active(RoundRobin(), [STEPS] * count, slot) == [slot % count]
+        assert active(round_robin, [STEPS] * count, slot) == [slot % count]
 
 
 def test_random_is_uniform():
     """Chi-square over 5 clients in 5,000 slots, below its 1 - 1e-6 quantile (33.4, 4 degrees)."""
-    chosen = [active(Random(), [STEPS] * 5, slot) for slot in range(1, 5001)]
+    chosen = [active(random_policy, [STEPS] * 5, slot) for slot in range(1, 5001)]
     assert {len(one) for one in chosen} == {1}
     counts = np.bincount(np.ravel(chosen), minlength=5)
     assert ((counts - 1000) ** 2 / 1000).sum() < 33.4
@@ -36,7 +46,7 @@ def test_random_is_uniform():
 
 def test_random_chooses_anew_in_every_slot_and_repeats_itself():
     def choices(seed):
-        return [active(Random(), [STEPS] * 5, slot, seed) for slot in range(1, 50)]
+        return [active(random_policy, [STEPS] * 5, slot, seed) for slot in range(1, 50)]
 
     assert choices(0) == choices(0)
     assert choices(0) != choices(1)
@@ -45,8 +55,8 @@ def test_random_chooses_anew_in_every_slot_and_repeats_itself():
 
 def test_a_choice_without_data_is_no_client_at_all():
     """Random and Round-Robin take a client whether it has data or not; without, nobody trains."""
-    assert active(RoundRobin(), [STEPS, 0, STEPS], slot=1) == []
-    chosen = [active(Random(), [0, STEPS], slot) for slot in range(1, 200)]
+    assert active(round_robin, [STEPS, 0, STEPS], slot=1) == []
+    chosen = [active(random_policy, [0, STEPS], slot) for slot in range(1, 200)]
     assert {tuple(one) for one in chosen} == {(), (1,)}
 
 
@@ -65,16 +75,18 @@ def test_a_choice_without_data_is_no_client_at_all():
 )
 def test_threshold_takes_all_who_hold_enough(segments, expected):
     """|D_n| ≥ ρ ζ, with equality."""
-    assert active(Threshold(segments), [0, STEPS, 2 * STEPS, 3 * STEPS]) == expected
+    assert active(threshold, [0, STEPS, 2 * STEPS, 3 * STEPS], segments=segments) == expected
 
 
 def test_threshold_of_five_is_the_default():
-    assert active(Threshold(), [5 * STEPS, 5 * STEPS - 1]) == [0]
+    e = replace(experiment(), segments=Experiment.segments)
+    asked = ask(e.problem, first_weights(), 1, np.array([5 * STEPS, 5 * STEPS - 1, 0]))
+    assert list(asked) == [0]
 
 
 def test_nobody_trains_without_data_even_when_nothing_is_asked():
-    assert active(Threshold(0), [0, 0, STEPS]) == [2]
-    assert active(Threshold(0), [0, 0, 0]) == []
+    assert active(threshold, [0, 0, STEPS], segments=0) == [2]
+    assert active(threshold, [0, 0, 0], segments=0) == []
 
 
 OWN = {
@@ -99,17 +111,18 @@ def test_a_policy_of_the_users_own(policy, expected):
     assert active(policy, [STEPS, 2 * STEPS, 3 * STEPS]) == expected
 
 
-POLICIES = [Threshold(0), Threshold(1), Threshold((2, 1, 0)), Random(), RoundRobin()]
-POLICIES += [policy for policy, _ in OWN.values()]
+NAMED = {name: POLICIES.find(name) for name in POLICIES}
+EVERY = {**NAMED, **{name: policy for name, (policy, _) in OWN.items()}}
 
 
-@pytest.mark.parametrize("policy", POLICIES, ids=[*map(repr, POLICIES[:5]), *OWN])
-def test_no_policy_activates_a_client_twice_or_without_data(policy):
+@pytest.mark.parametrize("segments", [0, 1, (2, 1, 0)], ids=str)
+@pytest.mark.parametrize("policy", EVERY.values(), ids=EVERY)
+def test_no_policy_activates_a_client_twice_or_without_data(policy, segments):
     random = np.random.default_rng(1)
     for _ in range(50):
         # The slot of "by slot" is an index too.
         buffered = STEPS * random.integers(0, 4, size=3)
-        found = active(policy, buffered, slot=int(random.integers(0, 3)))
+        found = active(policy, buffered, int(random.integers(0, 3)), segments=segments)
         assert found == sorted(set(found))
         assert all(buffered[n] > 0 for n in found)
 
@@ -138,7 +151,10 @@ BAD = {
     "ragged": (lambda s: [[0], [1, 2]], "ValueError"),
     "an exception": (fails, "failed in slot 4 with KeyError: 'no such site'"),
     "a wrong signature": (lambda: [0], "failed in slot 4 with TypeError"),
-    "thresholds of others": (Threshold((1, 2)), "failed in slot 4 with ValueError"),
+    "thresholds of others": (
+        lambda s: s.buffered > s.segments[:2],
+        "failed in slot 4 with ValueError",
+    ),
 }
 
 
@@ -165,19 +181,21 @@ def careless(situation):
     return [0]
 
 
+def buffered_and_asked(e, buffers, slot=0):
+    """Samples that wait, and who is asked, in the slot after this one."""
+    e, scheme = scheme_of(e)
+    state = State(slot, first_weights(), buffers, ((),) * 3)
+    buffered, jobs = jobs_of(e, scheme, state, buffers)
+    return buffered.tolist(), [n for job in jobs for n in job.clients]
+
+
 def test_a_policy_cannot_change_what_the_clients_hold():
-    after = decide(experiment(policy=careless), State(0, first_weights(), ((), (), ())), [0, 1])
-    assert after.buffered.tolist() == [40, 40, 0]
-    assert after.active == (0,)
+    assert buffered_and_asked(experiment(policy=careless), ((1,), (1,), ())) == ([40, 40, 0], [0])
 
 
-def test_a_decision_adds_arrivals_before_it_chooses():
-    waiting = State(6, first_weights(), ((5,), (4, 6), ()))
-    decision = decide(experiment(policy=Threshold(2), slots=9), waiting, [0, 2])
-    assert decision.slot == 7
-    assert decision.buffers == ((5, 7), (4, 6), (7,))
-    assert decision.buffered.tolist() == [80, 80, 40]
-    assert decision.active == (0, 1)
+def test_samples_of_all_waiting_segments_count():
+    e = experiment(segments=2, slots=9)
+    assert buffered_and_asked(e, ((5, 7), (4, 6), (7,)), slot=6) == ([80, 80, 40], [0, 1])
 
 
 def test_a_policys_randomness_follows_seed_and_slot_alone():
@@ -188,7 +206,7 @@ def test_a_policys_randomness_follows_seed_and_slot_alone():
             seen.append(situation.random.random(3).tolist())
             return []
 
-        decide(experiment(policy=policy, seed=seed), State(slot, first_weights(), ((),) * 3), [])
+        ask(experiment(policy=policy, seed=seed).problem, first_weights(), slot, np.zeros(3, int))
         return seen[0]
 
     assert draw(0, 1) == draw(0, 1)

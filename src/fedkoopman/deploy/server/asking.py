@@ -12,6 +12,8 @@ from typing import Protocol
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Answered,
+    Ask,
     Envelope,
     Evaluate,
     Evaluated,
@@ -20,8 +22,6 @@ from fedkoopman.deploy.wire import (
     Refused,
     Reply,
     Request,
-    Train,
-    Trained,
     decode_replies,
     encode_requests,
 )
@@ -31,7 +31,7 @@ __all__ = ["Answers", "Broken", "Fleet", "Stopped", "ask", "site_of"]
 
 ANSWERS: dict[type, type] = {
     Poll: Polled,
-    Train: Trained,
+    Ask: Answered,
     Evaluate: Evaluated,
     Acknowledge: Acknowledged,
 }

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.servable import policy_for
 from fedkoopman.deploy.server.asking import Answers, Stopped
 from fedkoopman.deploy.server.ending import (
     acknowledge_all,
@@ -26,19 +25,23 @@ from fedkoopman.deploy.server.ending import (
 )
 from fedkoopman.deploy.server.faults import crash_if_asked
 from fedkoopman.deploy.server.live_page import LivePage
-from fedkoopman.deploy.server.questions import first_questions, last_questions, training
+from fedkoopman.deploy.server.requests import (
+    first_requests,
+    judged,
+    last_requests,
+    slot_requests,
+)
 from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
-from fedkoopman.deploy.server.slot_record import begun, completed
 from fedkoopman.deploy.server.standings import Counted, all_struck, counted, heard, settled
 from fedkoopman.deploy.server.status import StatusFile, granted, wishes
-from fedkoopman.deploy.server.updates import Update, judged, learned
-from fedkoopman.deploy.server.validation import RECENT
-from fedkoopman.deploy.wire import model_digest, tensors_of
+from fedkoopman.deploy.server.validation import RECENT, Accepted
+from fedkoopman.deploy.wire import digest_of
 from fedkoopman.errors import InputError
-from fedkoopman.federation.slot import select
-from fedkoopman.runs.experiment import parts_of
+from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.slot import Judged, ask, concluded, record_of
+from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import METRICS
 from fedkoopman.runs.run import Progress
 
@@ -65,7 +68,7 @@ class Coordinator:
         self._study, self._rounds, self._directory = study, rounds, directory
         self._period, self._wait_for, self._patience = period, wait_for, patience
         self._tell, self._say, self._about = tell, say, about
-        self._parts = parts_of(study, study.seed, len(rounds.roster.sites))
+        self._problem = problem_of(study, study.seed, len(rounds.roster.sites))
         self._page = LivePage(directory.path, say)
         self._status = StatusFile(directory.path, {"study": study.name})
         self._began, self._before = time.monotonic(), 0.0
@@ -106,21 +109,24 @@ class Coordinator:
         self._say_all(lines)
         state = self._recorded(state, answers)
         self._crash("polled", slot)
-        asked = self._chosen(state, slot, polled)
+        asked = self._asked(state, slot, polled)
         self._crash("decided", slot)
-        updates = self._updates(state, slot, asked)
+        found, accepted = self._answers(state, slot, asked)
         self._crash("validated", slot)
         self._show("aggregating", state)
-        weights, accepted = learned(self._parts.architecture, state.weights, updates)
+        arrays, told = concluded(self._problem, state.arrays, slot, found.values())
         self._crash("aggregated", slot)
-        state, lines = settled(state, slot, updates)
+        spending = [
+            name for name, (_, _, request) in asked.items() if self._schemas[request.kind].spends
+        ]
+        state, lines = settled(state, slot, found, spending)
         state = replace(
             state,
             slot=slot,
-            weights=weights,
+            arrays=arrays,
             updates=(*state.updates, *accepted)[-RECENT:],
-            scores=None if accepted else state.scores,
-            pending=begun(slot, self._rounds.roster, polled, arrived, updates, state),
+            scores=None if any(one.accepted for one in found.values()) else state.scores,
+            pending=self._record(slot, state, polled, arrived, found, told),
             seconds=self._seconds(),
         )
         self._show("saving", state)
@@ -133,7 +139,7 @@ class Coordinator:
 
     def _first_round(self, state: ServerState, slot: int) -> Answers:
         """Acknowledge, score and poll; at first, all who are expected are waited for."""
-        questions = first_questions(state)
+        questions = first_requests(state, self._model(state))
         if math.isnan(self._origin):
             patience = self._patience[0] if state.slot else math.inf
             found = self._rounds.gather(slot, questions, self._lacking, patience)
@@ -141,8 +147,8 @@ class Coordinator:
         else:
             found = self._rounds.gather(slot, questions)
         names = self._rounds.roster.names
-        if len(names) != self._parts.clients:
-            self._parts = parts_of(self._study, self._study.seed, len(names))
+        if len(names) != self._problem.clients:
+            self._problem = problem_of(self._study, self._study.seed, len(names))
             self._directory.name_sites(names)
         return found
 
@@ -169,7 +175,7 @@ class Coordinator:
             first = found.or_unknown()
             self._directory.begin({name: first[name] for name in METRICS})
         elif state.pending is not None:
-            record = completed(state.pending, found, self._rounds.roster, self._seconds())
+            record = found.completing(state.pending, self._rounds.roster, self._seconds())
             self._directory.append(record)
             self._told(record)
             if found.left_out:
@@ -180,29 +186,67 @@ class Coordinator:
         return replace(state, scores=found.scores, pending=None)
 
     def _scored(self, state: ServerState, answers: Answers) -> Scored:
-        base = model_digest(tensors_of(state.weights))
-        return scored(evaluated(answers, self._rounds.roster), state.slot, base, self._parts)
+        base = digest_of(self._model(state))
+        return scored(evaluated(answers, self._rounds.roster), state.slot, base, self._problem)
 
-    def _chosen(self, state: ServerState, slot: int, polled: Counted) -> dict[str, int]:
-        """Who trains, on how many samples, in the order of the roster."""
+    @property
+    def _schemas(self) -> Mapping[str, Schema]:
+        return self._problem.algorithm.messages(self._problem)
+
+    def _model(self, state: ServerState) -> Arrays:
+        return self._problem.algorithm.model(self._problem, state.arrays)
+
+    def _asked(
+        self, state: ServerState, slot: int, polled: Counted
+    ) -> dict[str, tuple[int, int, Message]]:
+        """Who is asked what: place, samples that wait, and request, in the order of the roster."""
         sites = self._rounds.roster.sites
         idle = {s.name for s in sites if s.revoked or state.of(s.name).set_aside}
         ready = {name: one.buffered for name, one in polled.items() if name not in idle}
-        buffered = np.array([ready.get(site.name, 0) for site in sites], np.int64)
-        policy = policy_for(self._parts.policy, len(sites))
-        chosen = select(policy, self._parts.seed, slot, buffered, self._parts.steps)
-        return {sites[n].name: int(buffered[n]) for n in chosen}
+        waiting = np.array([ready.get(site.name, 0) for site in sites], np.int64)
+        present = [site.name in ready for site in sites]
+        asked = ask(self._problem, state.arrays, slot, waiting, present)
+        return {sites[n].name: (n, int(waiting[n]), request) for n, request in asked.items()}
 
-    def _updates(
-        self, state: ServerState, slot: int, asked: Mapping[str, int]
-    ) -> tuple[Update, ...]:
-        """What those who were asked to train did, judged."""
-        model, questions = tensors_of(state.weights), training(state)
+    def _answers(
+        self, state: ServerState, slot: int, asked: Mapping[str, tuple[int, int, Message]]
+    ) -> tuple[dict[str, Judged], tuple[Accepted, ...]]:
+        """What those who were asked sent, judged."""
         self._show("training", state, asked=list(asked))
-        answers = self._rounds.ask(slot, {name: questions(name) for name in asked})
+        requests = {name: request for name, (_, _, request) in asked.items()}
+        answers = self._rounds.ask(slot, slot_requests(slot, requests))
         self._crash("trained", slot)
         self._show("validating", state)
-        return judged(answers, asked, slot, model_digest(model), model, state.updates)
+        found, accepted = judged(answers, asked, slot, self._schemas, state.updates)
+        return dict(zip(asked, found, strict=True)), accepted
+
+    def _record(
+        self,
+        slot: int,
+        state: ServerState,
+        polled: Counted,
+        arrived: Sequence[str],
+        found: Mapping[str, Judged],
+        told: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """A slot's record, as a local run has it.
+
+        What a local run does not know is told only where there is something to tell: `late` were
+        asked and sent nothing to judge, `missing` did not answer at all, `set_aside` are not asked.
+        """
+        roster = self._rounds.roster
+        place = {site.name: site.identity for site in roster.sites}
+        here = [site.name for site in roster.active]
+        return record_of(
+            slot,
+            list(found.values()),
+            arrived=sorted(place[name] for name in arrived),
+            buffered=[polled[s.name].buffered if s.name in polled else 0 for s in roster.sites],
+            told=told,
+            late=[one.client for one in found.values() if not one.answered],
+            missing=[place[name] for name in here if name not in polled],
+            set_aside=[place[name] for name in here if state.of(name).set_aside],
+        )
 
     def _end(self, state: ServerState) -> dict[str, Any]:
         """The last acknowledgements and scores, and all that a finished run leaves."""
@@ -211,19 +255,20 @@ class Coordinator:
             return [s.name for s in self._rounds.roster.active if s.name not in answered]
 
         self._show("acknowledging", state)
-        answers = self._rounds.gather(state.slot, last_questions(state), lacking, self._patience[1])
+        requests = last_requests(state, self._model(state))
+        answers = self._rounds.gather(state.slot, requests, lacking, self._patience[1])
         self._crash("acknowledged", state.slot)
         state = heard(state, answers.replies, self._rounds.answered)
         broken = self._scored(state, answers).broken
         measured = [
             one for one in evaluated(answers, self._rounds.roster) if one.site not in broken
         ]
-        state, lines = all_struck(state, broken_sums(measured, self._parts), state.slot)
+        state, lines = all_struck(state, broken_sums(measured, self._problem), state.slot)
         self._say_all(lines)
         state = replace(self._recorded(state, answers), seconds=self._seconds())
         self._directory.save(state)
         self._show("finishing", state)
-        summary = results(self._study, self._parts, self._directory, state, measured, self._say)
+        summary = results(self._study, self._problem, self._directory, state, measured, self._say)
         self._page.finish()
         say_unheard(state, self._rounds, self._say)
         self._show("finished", state)

@@ -16,8 +16,8 @@ from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.standings import heard
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
+from fedkoopman.federation.problem import Problem
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.runs.experiment import Parts
 from fedkoopman.runs.results import finished_model, summarise
 
 __all__ = [
@@ -80,11 +80,11 @@ def say_unheard(state: ServerState, rounds: Rounds, say: Callable[[str], None]) 
         )
 
 
-def broken_sums(measured: Sequence[Evaluated], parts: Parts) -> dict[str, str]:
+def broken_sums(measured: Sequence[Evaluated], problem: Problem) -> dict[str, str]:
     """By site, why its sums for the finished model cannot be."""
-    lifted = parts.architecture.template.operator.shape[0]
+    lifted = problem.architecture.components
     found = {
-        reply.site: check_measured(reply.measured, parts.system.dim, lifted)
+        reply.site: check_measured(reply.measured, problem.system.dim, lifted)
         for reply in measured
         if reply.windows
     }
@@ -93,7 +93,7 @@ def broken_sums(measured: Sequence[Evaluated], parts: Parts) -> dict[str, str]:
 
 def results(
     study: Study,
-    parts: Parts,
+    problem: Problem,
     directory: ServerDirectory,
     state: ServerState,
     measured: Sequence[Evaluated],
@@ -106,11 +106,11 @@ def results(
     """
     sums: dict[str, Mapping[str, NDArray]] = {}
     tables: dict[str, Any] = {}
-    broken = broken_sums(measured, parts)
+    broken = broken_sums(measured, problem)
     for reply in measured:
         if reply.windows and reply.site not in broken:
             sums[reply.site] = reply.measured
-        if reason := check_table(reply.scores, parts.horizon):
+        if reason := check_table(reply.scores, problem.horizon):
             if reply.scores:
                 say(f"site {reply.site} is left out of the table of sites: its own {reason}")
         else:
@@ -125,21 +125,22 @@ def results(
         say(
             f"sums of {', '.join(others)} are not finite, or far from the others', and not added up"
         )
-    model = finished_model(study, parts, state.weights, directory.records, list(used.values()))
+    learned = problem.algorithm.model(problem, state.arrays)
+    model = finished_model(study, problem, learned, directory.records, list(used.values()))
     records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
     summary = summarise(study, records, untrained, state.seconds)
     summary |= {"sites": tables, "parameters": {}}
-    directory.finish(model, rollout_of(parts, model), summary)
+    directory.finish(model, rollout_of(problem, model), summary)
     return summary
 
 
-def rollout_of(parts: Parts, model: DeepKoopman) -> dict[str, Any]:
+def rollout_of(problem: Problem, model: DeepKoopman) -> dict[str, Any]:
     """What the report shows of a model without any site's states: its eigenvalues."""
     return {
-        "dt": float(parts.system.dt),
-        "depth": parts.architecture.depth,
-        "names": list(parts.system.names),
-        "units": list(parts.system.units),
+        "dt": float(problem.system.dt),
+        "depth": problem.architecture.depth,
+        "names": list(problem.system.names),
+        "units": list(problem.system.units),
         "truth": [],
         "one_step": [],
         "free": [],

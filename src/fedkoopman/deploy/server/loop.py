@@ -91,11 +91,11 @@ def federate(
     from fedkoopman.deploy.server.rounds import Rounds
     from fedkoopman.deploy.server.server_state import ServerDirectory
     from fedkoopman.deploy.wire import Envelope
-    from fedkoopman.runs.experiment import parts_of
+    from fedkoopman.runs.experiment import problem_of
 
     check_servable(study, period)
     enrolled = roster()
-    parts = parts_of(study, study.seed, len(enrolled.sites))
+    parts = problem_of(study, study.seed, len(enrolled.sites))
     mark = f"{study.digest()}:{study.seed}"
     unhurried = period >= deadline
     rounds = Rounds(

@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.server.validation import MOST_SAMPLES, Tensors
+from fedkoopman.deploy.server.validation import MOST_SAMPLES
 from fedkoopman.deploy.wire import Evaluated
 from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics
+from fedkoopman.federation.messages import Arrays
 
 __all__ = ["believed_scores", "believed_sums", "check_evaluated", "check_measured"]
 
@@ -72,7 +73,7 @@ def believed_scores(
     return fine, tuple(site for site in scores if site not in fine)
 
 
-def check_measured(measured: Tensors, dim: int, lifted: int) -> str:
+def check_measured(measured: Arrays, dim: int, lifted: int) -> str:
     """Why a site's sums for the finished model cannot be; empty if they can.
 
     Arguments:
@@ -101,7 +102,7 @@ def check_measured(measured: Tensors, dim: int, lifted: int) -> str:
     return ""
 
 
-def believed_sums(sums: Mapping[str, Tensors]) -> dict[str, Tensors]:
+def believed_sums(sums: Mapping[str, Arrays]) -> dict[str, Arrays]:
     """The sums that are added up: those that are finite and not a million times the median.
 
     If none are finite, all are: then it is the model that diverged.
@@ -134,7 +135,7 @@ def _is_moment(matrix: NDArray[Any]) -> bool:
     )
 
 
-def _sizes(sums: Tensors) -> tuple[float, ...]:
+def _sizes(sums: Arrays) -> tuple[float, ...]:
     """How large a site says that its states, and the model's errors there, are on average."""
     state = float(np.abs(sums["states"]).max() / sums["count"][0])
     with np.errstate(over="ignore"):

@@ -11,9 +11,8 @@ from fedkoopman.deploy.server.score_validation import believed_scores, check_eva
 from fedkoopman.deploy.wire import Evaluated
 from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics
-from fedkoopman.federation.scoring import combined
-from fedkoopman.federation.simulation import scores_of
-from fedkoopman.runs.experiment import Parts
+from fedkoopman.federation.problem import Problem
+from fedkoopman.federation.scoring import combined, scores_of
 from fedkoopman.runs.results import METRICS
 
 __all__ = ["Scored", "check_table", "evaluated", "scored"]
@@ -39,6 +38,14 @@ class Scored:
     left_out: tuple[str, ...] = ()
     broken: dict[str, str] = field(default_factory=dict)
 
+    def completing(
+        self, record: Mapping[str, Any], roster: Roster, seconds: float
+    ) -> dict[str, Any]:
+        """A slot's record with its model's scores; `unscored` are sites that are not part of it."""
+        left_out = [site.identity for site in roster.sites if site.name in self.left_out]
+        notes = {"unscored": left_out} if left_out else {}
+        return {**record, **notes, **self.or_unknown(), "seconds": round(seconds, 3)}
+
     def or_unknown(self) -> dict[str, float | None]:
         """The scores, or that there are none."""
         return dict.fromkeys(METRICS) if self.scores is None else self.scores
@@ -54,7 +61,7 @@ def evaluated(answers: Answers, roster: Roster) -> list[Evaluated]:
     ]
 
 
-def scored(replies: Iterable[Evaluated], slot: int, base: str, parts: Parts) -> Scored:
+def scored(replies: Iterable[Evaluated], slot: int, base: str, problem: Problem) -> Scored:
     """The mean over all sites' windows.
 
     Arguments:
@@ -64,7 +71,7 @@ def scored(replies: Iterable[Evaluated], slot: int, base: str, parts: Parts) -> 
     broken, found = dict[str, str](), dict[str, tuple[Metrics, int]]()
     for reply in replies:
         reason = check_evaluated(
-            reply, reply.site, slot, base, most=parts.test_trajectories, steps=parts.steps
+            reply, reply.site, slot, base, most=problem.test_trajectories, steps=problem.steps
         )
         if reason:
             broken[reply.site] = reason
@@ -73,7 +80,7 @@ def scored(replies: Iterable[Evaluated], slot: int, base: str, parts: Parts) -> 
     if not found:
         return Scored(broken=broken)
     believed, left_out = believed_scores(found)
-    scores = scores_of(combined(list(believed.values())), parts.training)
+    scores = scores_of(combined(list(believed.values())), problem.training)
     # What is not finite is null, as in the records of a local run.
     told = {name: value if math.isfinite(value) else None for name, value in scores.items()}
     return Scored(told, left_out, broken)

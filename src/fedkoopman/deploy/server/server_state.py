@@ -13,16 +13,13 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
+from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.slot import State
-from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.runs.experiment import Parts
 from fedkoopman.runs.run_directory import RunDirectory
 from fedkoopman.runs.seed_directory import SeedDirectory
 
@@ -62,17 +59,13 @@ class Standing:
     set_aside: int = 0
     last_seen: str = ""
 
-    def accepted(self, slot: int, samples: int) -> "Standing":
-        """After an update that is part of a slot's aggregate."""
-        return replace(
-            self,
-            included=slot,
-            buffered=0,
-            segments=0,
-            trained=self.trained + samples,
-            updates=self.updates + 1,
-            strikes=0,
-        )
+    def accepted(self, slot: int, samples: int, spends: bool = True) -> "Standing":
+        """After an answer that is part of a slot's state; `spends`: and has spent its data."""
+        after = replace(self, updates=self.updates + 1, strikes=0)
+        if not spends:
+            return after
+        trained = self.trained + samples
+        return replace(after, included=slot, buffered=0, segments=0, trained=trained)
 
     def spent(self, slot: int, samples: int) -> "Standing":
         """After an update that was refused: its data are spent, as in a local run."""
@@ -101,7 +94,7 @@ class ServerState:
 
     Attributes:
         slot: the last finished one.
-        weights: ω_m.
+        arrays: the algorithm's state.
         sites: by name.
         updates: norms and sizes of recent accepted updates.
         scores: of these weights; None where they have to be asked for.
@@ -110,7 +103,7 @@ class ServerState:
     """
 
     slot: int
-    weights: Weights
+    arrays: Arrays
     sites: Mapping[str, Standing] = field(default_factory=dict)
     updates: tuple[Accepted, ...] = ()
     scores: Mapping[str, float | None] | None = None
@@ -129,13 +122,13 @@ class ServerState:
 class ServerDirectory:
     """A served run's directory."""
 
-    def __init__(self, directory: RunDirectory, parts: Parts) -> None:
+    def __init__(self, directory: RunDirectory, problem: Problem) -> None:
         self.path = directory.path
         self.study = directory.study
         self._directory = directory
-        self._parts = parts
+        self._problem = problem
         [seed] = directory.seeds
-        self._files: SeedDirectory = directory.of_seed(seed, parts.architecture)
+        self._files: SeedDirectory = directory.of_seed(seed)
         self.untrained: dict[str, Any] = {}
         """Scores of the first model."""
         self.records: list[dict[str, Any]] = []
@@ -144,37 +137,31 @@ class ServerDirectory:
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, study: Study, parts: Parts, sites: Sequence[str]
+        cls, path: Path, study: Study, problem: Problem, sites: Sequence[str]
     ) -> Iterator["ServerDirectory"]:
         """Make a run's directory, or take up an old one; nobody else may use it meanwhile.
 
         Arguments:
             path: the directory.
             study: what is served; files of its sites are not looked at.
-            parts: what the study says of everybody.
+            problem: what the study says of everybody.
             sites: all that are enrolled, in order.
         """
         with RunDirectory.open(path, study, None, True, sites) as directory:
-            yield cls(directory, parts)
+            yield cls(directory, problem)
 
     def restore(self) -> ServerState:
         """The last checkpoint's state; of a new run, the untrained model."""
         state, self.untrained, self.records = self._files.restore()
         if state is None:
-            parts = self._parts
-            weights = initialise(
-                parts.architecture,
-                seed=subseed(parts.seed, "weights"),
-                dtype=np.dtype(parts.training.precision),
-            )
-            return ServerState(0, weights)
+            return ServerState(0, self._problem.algorithm.begin(self._problem))
         extra = self._files.extra
         try:
             if extra["format"] != FORMAT:
                 raise ValueError(f"format {extra['format']}, not {FORMAT}")
             return ServerState(
                 slot=state.slot,
-                weights=state.weights,
+                arrays=state.arrays,
                 sites={name: _standing(about) for name, about in extra["sites"].items()},
                 updates=tuple(Accepted(*one) for one in extra["updates"]),
                 scores=extra["scores"],
@@ -183,8 +170,8 @@ class ServerDirectory:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"the checkpoint in {self.path} does not know its sites ({error}): serve with the "
-                "version of fedkoopman that began it, or choose another --out"
+                f"the checkpoint in {self.path} lacks what a served run needs ({error}): serve "
+                "with the version of fedkoopman that began it, or choose another --out"
             ) from error
 
     def save(self, state: ServerState) -> None:
@@ -197,7 +184,7 @@ class ServerDirectory:
             "pending": state.pending,
             "seconds": round(state.seconds, 3),
         }
-        self._files.save(State(state.slot, state.weights, ()), extra)
+        self._files.save(State(state.slot, state.arrays), extra)
 
     def begin(self, scores: Mapping[str, float | None]) -> None:
         """Keep the scores of the first model."""

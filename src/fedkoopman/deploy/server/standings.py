@@ -1,13 +1,13 @@
 """How sites' standings change in a slot; with a change come the lines that people should hear."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fedkoopman.deploy.server.asking import Answers
 from fedkoopman.deploy.server.server_state import STRIKES, ServerState
-from fedkoopman.deploy.server.updates import Update
 from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import Acknowledged, Polled, Reply
+from fedkoopman.federation.slot import Judged
 
 __all__ = ["Counted", "all_struck", "counted", "heard", "settled", "struck"]
 
@@ -60,18 +60,25 @@ def counted(
     return state, polled, arrived, lines
 
 
-def settled(state: ServerState, slot: int, updates: Sequence[Update]) -> Changed:
-    """After a slot's updates."""
+def settled(
+    state: ServerState, slot: int, judged: Mapping[str, Judged], spending: Collection[str]
+) -> Changed:
+    """After a slot's answers.
+
+    Arguments:
+        judged: by site.
+        spending: sites that were asked for what spends their data.
+    """
     lines: list[str] = []
-    for one in updates:
-        standing = state.of(one.site)
-        if one.answered and not one.reason:
-            standing = standing.accepted(slot, one.samples)
-        elif one.answered:
+    for site, one in judged.items():
+        standing = state.of(site)
+        if one.accepted and one.answered:
+            standing = standing.accepted(slot, one.samples, site in spending)
+        elif one.answered and site in spending:
             standing = standing.spent(slot, one.samples)
-        state = state.with_sites({one.site: standing})
+        state = state.with_sites({site: standing})
         if one.reason:
-            state, said = struck(state, one.site, slot, one.reason)
+            state, said = struck(state, site, slot, one.reason)
             lines += said
     return state, lines
 

@@ -1,4 +1,4 @@
-"""What the server believes of a site's updates: what fits, is finite and is of a plausible size.
+"""What the server believes of a site's answers: what fits, is finite and is of a plausible size.
 
 A site is enrolled, and may still be broken or lie. One update that is not finite, or a thousand
 times too large, would spoil the shared model for everybody. Every rule here is a pure function of
@@ -12,21 +12,22 @@ twice the samples. Robust means are another matter.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedkoopman.deploy.wire import Polled, Trained
+from fedkoopman.deploy.wire import Answered, Polled, message_digest
 from fedkoopman.errors import short
+from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.slot import fault_of
 
 __all__ = [
     "RECENT",
     "Accepted",
     "Expected",
     "Verdict",
+    "check_answered",
     "check_polled",
-    "check_trained",
     "norm_bound",
 ]
 
@@ -46,32 +47,30 @@ MOST_SAMPLES = 10**9
 SAMPLES_PER_SEGMENT = 10**6
 """A site cuts longer ones (`data.longest`, 10,000 unless it says otherwise)."""
 
-Tensors = Mapping[str, NDArray[Any]]
-
 
 class Accepted(NamedTuple):
-    """An update that became part of the model."""
+    """An update that became part of the server's state."""
 
     norm: float
-    """‖ω_n − ω‖."""
+    """‖ω_n − ω‖, ω being the arrays that the site was given."""
     samples: int
 
 
 class Expected(NamedTuple):
-    """What an update is measured against."""
+    """What an answer is measured against."""
 
     site: str
     slot: int
-    base: str
-    """Digest of the model that was sent."""
-    model: Tensors
-    """That model."""
+    request: Message
+    """What the site was asked."""
     samples: int
     """As the site told before."""
+    schemas: Mapping[str, Schema]
+    """Of the study's algorithm."""
 
 
 class Verdict(NamedTuple):
-    """What is thought of an update."""
+    """What is thought of an answer."""
 
     reason: str = ""
     """Why it is refused; empty if it is not."""
@@ -99,8 +98,8 @@ def check_polled(reply: Polled, slot: int, drawn: bool) -> str:
     return ""
 
 
-def check_trained(reply: Trained, asked: Expected, recent: Sequence[Accepted]) -> Verdict:
-    """Whether an update may become part of the model.
+def check_answered(reply: Answered, asked: Expected, recent: Sequence[Accepted]) -> Verdict:
+    """Whether an answer may become part of the server's state.
 
     Arguments:
         recent: accepted updates of earlier slots.
@@ -108,17 +107,21 @@ def check_trained(reply: Trained, asked: Expected, recent: Sequence[Accepted]) -
     if reply.site != asked.site:
         return Verdict(f"speaks for {short(reply.site)}", stale=True)
     if reply.slot != asked.slot:
-        return Verdict(f"sends an update for slot {reply.slot}, not {asked.slot}", stale=True)
-    if reply.base != asked.base:
-        return Verdict("sends an update of another model than it was given", stale=True)
-    if reply.samples != asked.samples or reply.samples == 0:
+        return Verdict(f"answers for slot {reply.slot}, not {asked.slot}", stale=True)
+    if reply.base != message_digest(asked.request):
+        return Verdict("answers another message than it was sent", stale=True)
+    data = asked.schemas[asked.request.kind].data
+    if data == "waiting" and (reply.samples != asked.samples or reply.samples == 0):
         return Verdict(f"claims {reply.samples:,} samples where {asked.samples:,} waited")
-    if reason := _other_form(reply.model, asked.model):
+    if reply.samples > MOST_SAMPLES:
+        return Verdict(f"claims {reply.samples:,} samples, more than is plausible")
+    if reason := fault_of(asked.schemas, asked.request, reply.message):
         return Verdict(reason)
-    if not all(np.isfinite(leaf).all() for leaf in reply.model.values()):
-        return Verdict("sends a model that is not finite")
-    norm = _norm(reply.model, asked.model)
-    bound = norm_bound(_norm(asked.model), reply.samples, recent)
+    if not asked.schemas[reply.message.kind].changes:
+        return Verdict()
+    given = {name: asked.request.arrays[name] for name in reply.message.arrays}
+    norm = _norm(reply.message.arrays, given)
+    bound = norm_bound(_norm(given), reply.samples, recent)
     if not norm <= bound:
         return Verdict(f"changes the model by {norm:.4g}, more than {bound:.4g}", norm)
     return Verdict(norm=norm)
@@ -143,19 +146,7 @@ def norm_bound(model: float, samples: int, recent: Sequence[Accepted]) -> float:
     return min(bound, TIMES * usual * max(1.0, samples / size))
 
 
-def _other_form(model: Tensors, like: Tensors) -> str:
-    if list(model) != list(like):
-        return f"sends the tensors {short(list(model))}, not {short(list(like))}"
-    for name, leaf in model.items():
-        known = like[name]
-        if leaf.shape != known.shape:
-            return f"sends {name} of shape {leaf.shape}, not {known.shape}"
-        if leaf.dtype != known.dtype:
-            return f"sends {name} as {leaf.dtype}, not {known.dtype}"
-    return ""
-
-
-def _norm(model: Tensors, other: Tensors | None = None) -> float:
+def _norm(model: Arrays, other: Arrays | None = None) -> float:
     """‖ω‖, or ‖ω − ω'‖, in float64; infinite where that overflows."""
     total = 0.0
     with np.errstate(over="ignore", invalid="ignore"):

@@ -3,9 +3,9 @@
     python -m fedkoopman.deploy.site.agent --state DIR
 
 It owns the data folder, the store and the ledger, and keeps compiled code warm. Whoever reaches its
-socket can ask for what stands in `deploy.wire` and nothing else: how much waits, an update of a
-model, scores. Every message is checked, limited in rate and size, and logged; every answer is in
-the ledger before it leaves.
+socket can ask for what stands in `deploy.wire` and nothing else: how much waits, an answer of the
+study's algorithm, scores. Every message is checked, limited in rate and size, and logged; every
+answer is in the ledger before it leaves.
 """
 
 import logging
@@ -26,6 +26,7 @@ from fedkoopman.deploy.site.store import Store, StoreError, now
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Ask,
     Envelope,
     Evaluate,
     Poll,
@@ -33,7 +34,6 @@ from fedkoopman.deploy.wire import (
     Refused,
     Reply,
     Request,
-    Train,
     decode_requests,
     encode_replies,
 )
@@ -105,9 +105,10 @@ class Agent:
         from fedkoopman.deploy.site.held_out_scores import HeldOutScores
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
-        from fedkoopman.deploy.site.site_updates import SiteUpdates
+        from fedkoopman.deploy.site.site_answers import SiteAnswers
         from fedkoopman.deploy.site.work import Work
         from fedkoopman.federation.arrivals import succeeded
+        from fedkoopman.federation.slot import looks_again
 
         study, live = self.study, self.study.sites.arrivals == "live"
         self.intake: Intake
@@ -122,8 +123,9 @@ class Agent:
             self.store,
             None if live else lambda slot: succeeded(study.seed, slot, identity, chance),
             repeat=study.sites.repeat and not live,
+            keep=looks_again(self.work.schemas),
         )
-        self._updates = SiteUpdates(site.name, self.work, self.buffer, self.envelope)
+        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.envelope)
         self._scores = HeldOutScores(site.name, self.work, self.intake)
 
     def __enter__(self) -> "Agent":
@@ -239,14 +241,14 @@ class Agent:
 
     def _done(self, request: Request) -> Reply:
         last = self.study.slots
-        if request.slot > last or (isinstance(request, Poll | Train) and not request.slot):
+        if request.slot > last or (isinstance(request, Poll | Ask) and not request.slot):
             raise InputError(f"there is no slot {request.slot}: the study has 1 to {last}")
         match request:
             case Poll():
                 counted = self.buffer.poll(request.slot)
                 return Polled(self.site, request.slot, counted.samples, counted.segments)
-            case Train():
-                return self._updates.of(request)
+            case Ask():
+                return self._answers.of(request)
             case Evaluate():
                 return self._scores.of(request)
             case Acknowledge():

@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 from fedkoopman.deploy.site.accounts import Account, Counted, account_of, counted, trained_by_slot
 from fedkoopman.deploy.site.store import Store, noted, put_note
 from fedkoopman.errors import InputError
+from fedkoopman.federation.arrivals import drawn
 
 __all__ = ["Buffer", "Kept"]
-
-Luck = Callable[[int], bool]
-"""Whether a segment arrives in a slot."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +42,21 @@ class Kept:
 class Buffer:
     """What waits in a store."""
 
-    def __init__(self, store: Store, luck: Luck | None = None, repeat: bool = False) -> None:
+    def __init__(
+        self,
+        store: Store,
+        succeeds: Callable[[int], bool] | None = None,
+        repeat: bool = False,
+        keep: bool = False,
+    ) -> None:
         """Arguments:
 
-        luck: decides in which slots a recorded segment arrives; None where files bring them.
+        succeeds: whether a recorded segment arrives in a slot; None where files bring them.
         repeat: whether the first recorded segment follows the last.
+        keep: whether states are kept when they are spent, as the algorithm looks at them again.
         """
-        self._store, self._luck, self._repeat = store, luck, repeat
+        self._store, self._succeeds, self._repeat = store, succeeds, repeat
+        self._keep = keep
 
     def poll(self, slot: int) -> Counted:
         """How much waits for a slot; asked again, the same."""
@@ -90,6 +96,20 @@ class Buffer:
                 raise InputError(f"states of slot {slot} are missing in the store: restore it")
         if not rows:
             raise InputError(f"nothing waits for slot {slot}: train sites that have data")
+        return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+
+    def arrived(self, slot: int) -> list[NDArray[np.float64]]:
+        """States (T, d) of all that ever arrived, up to what was counted for a slot."""
+        with self._store.looking() as c:
+            _check_current(c, slot)
+            if not _polled(c, slot):
+                raise InputError(f"slot {slot} was not polled: poll before asking")
+            rows = c.execute(
+                "SELECT samples, states FROM deliveries JOIN segments ON segment = segments.number "
+                "JOIN contents USING (segment) WHERE consumed IS NOT NULL OR deliveries.number IN "
+                "(SELECT delivery FROM reservations WHERE slot = ?) ORDER BY deliveries.number",
+                (slot,),
+            ).fetchall()
         return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
 
     def keep(self, slot: int, base: str, reply: bytes) -> None:
@@ -152,23 +172,22 @@ class Buffer:
             return trained_by_slot(c)
 
     def _draw(self, c: sqlite3.Connection, slot: int) -> None:
-        """Let arrive what arrives up to a slot; as `federation.deliveries.schedule` has it."""
-        if self._luck is None:
+        """Let arrive what arrives up to a slot, as in a local run."""
+        if self._succeeds is None:
             return
-        drawn, lucky = int(noted(c, "drawn") or 0), int(noted(c, "lucky") or 0)
+        before, successes = int(noted(c, "drawn") or 0), int(noted(c, "lucky") or 0)
         ((count,),) = c.execute("SELECT count(*) FROM segments WHERE kind = 'train'")
-        for m in range(drawn + 1, slot + 1):
-            if not self._luck(m):
-                continue
-            if lucky < count or (self._repeat and count):
+        slots = range(before + 1, slot + 1)
+        for m, place in drawn(self._succeeds, slots, successes, count, self._repeat):
+            if place is not None:
                 c.execute(
                     "INSERT INTO deliveries (segment, arrived) SELECT number, ? FROM segments "
                     "WHERE kind = 'train' ORDER BY number LIMIT 1 OFFSET ?",
-                    (m, lucky % count),
+                    (m, place),
                 )
-            lucky += 1
-        put_note(c, "drawn", str(max(drawn, slot)))
-        put_note(c, "lucky", str(lucky))
+            successes += 1
+        put_note(c, "drawn", str(max(before, slot)))
+        put_note(c, "lucky", str(successes))
 
     def _catch_up(self, c: sqlite3.Connection, slot: int) -> str:
         """Spend what an update of this site has spent that the store knows nothing of, as it is a
@@ -179,7 +198,7 @@ class Buffer:
         segments, nobody knows when they had arrived: those are left, and may be trained on again.
         """
         if not _polled(c, slot):
-            if self._luck is None:
+            if self._succeeds is None:
                 return ""
             self._draw(c, slot)
             c.execute("INSERT INTO polls VALUES (?)", (slot,))
@@ -199,7 +218,7 @@ class Buffer:
         """Spend what was counted for a slot; its states go, unless they will come again."""
         spent = "(SELECT delivery FROM reservations WHERE slot = ?)"
         c.execute(f"UPDATE deliveries SET consumed = ? WHERE number IN {spent}", (slot, slot))
-        if not (self._luck and self._repeat):
+        if not self._keep and not (self._succeeds and self._repeat):
             c.execute(
                 "DELETE FROM contents WHERE segment IN "
                 f"(SELECT segment FROM deliveries WHERE number IN {spent}) AND segment NOT IN "

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from fedkoopman.deploy.site.intake import Intake
 from fedkoopman.deploy.site.work import Work
-from fedkoopman.deploy.wire import Evaluate, Evaluated, model_digest
+from fedkoopman.deploy.wire import Evaluate, Evaluated, digest_of
 from fedkoopman.evaluation import TestSet
 
 __all__ = ["HeldOutScores"]
@@ -33,22 +33,23 @@ class HeldOutScores:
 
     def of(self, request: Evaluate) -> Evaluated:
         """What a request asks for: means and counts, and no names."""
-        base, held = model_digest(request.model), self._intake.catalogue.held_out()
+        base, held = digest_of(request.model), self._intake.catalogue.held_out()
         key = base, request.measure, len(held)
         if self._last is None or self._last[0] != key:
             self._last = key, self._computed(request, base)
         return replace(self._last[1], slot=request.slot)
 
     def _computed(self, request: Evaluate, base: str) -> Evaluated:
-        weights = self._work.weights(request.model)
+        model = request.model
+        self._work.model(model)  # refused if it is none of this study's
         test, intake = self.test_set(), self._intake
         found = Evaluated(self._site, request.slot, base, 0, {})
         if test is not None:
-            metrics = self._work.score(weights, test)._asdict()
+            metrics = self._work.score(model, test)._asdict()
             found = replace(found, windows=len(test.trajectories), metrics=metrics)
         if request.measure and test is not None:
-            found = replace(found, measured=self._work.sums(weights, test))
+            found = replace(found, measured=self._work.sums(model, test))
         if request.measure and intake.estimator is not None:
             held, counts = intake.catalogue.held_out(), intake.catalogue.counts()
-            found = replace(found, scores=self._work.table(weights, intake.estimator, held, counts))
+            found = replace(found, scores=self._work.table(model, intake.estimator, held, counts))
         return found

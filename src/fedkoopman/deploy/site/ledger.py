@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedkoopman.deploy.site.store import Store, StoreError, now, reading
-from fedkoopman.deploy.wire import Acknowledged, Evaluated, Polled, Refused, Reply, Trained
+from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused, Reply
 
 __all__ = ["Ledger", "LedgerEntry", "ledger_entries", "ledger_totals"]
 
@@ -30,7 +30,7 @@ class LedgerEntry:
         peer: to whom.
         kinds: the kinds of its replies, as "acknowledged + polled".
         slot: the latest slot that it is about; None if about none.
-        base: digest of the model that was trained or scored; empty without.
+        base: digest of the message that was answered, or of the model that was scored.
         digest: sha256 of the bytes.
         bytes: how many.
         words: what it says.
@@ -115,10 +115,9 @@ def said(reply: Reply) -> str:
     match reply:
         case Polled():
             return f"{reply.buffered:,} samples in {reply.segments:,} segments wait"
-        case Trained():
-            return (
-                f"a model of {_size(reply.model):,} numbers, trained on {reply.samples:,} samples"
-            )
+        case Answered():
+            size = _size(reply.message.arrays) + len(reply.message.numbers)
+            return f"{reply.message.kind} of {size:,} numbers, from {reply.samples:,} samples"
         case Evaluated():
             more = [
                 f"sums of errors, {_size(reply.measured):,} numbers" if reply.measured else "",
@@ -132,13 +131,17 @@ def said(reply: Reply) -> str:
             return f"refused: {reply.reason}"
 
 
+def _kind(reply: Reply) -> str:
+    return reply.message.kind if isinstance(reply, Answered) else type(reply).__name__.lower()
+
+
 def _entry(peer: str, replies: Sequence[Reply], body: bytes) -> LedgerEntry:
     slots = [reply.slot for reply in replies if not isinstance(reply, Refused)]
-    bases = [reply.base for reply in replies if isinstance(reply, Trained | Evaluated)]
+    bases = [reply.base for reply in replies if isinstance(reply, Answered | Evaluated)]
     return LedgerEntry(
         time=now("milliseconds"),
         peer=peer,
-        kinds=" + ".join(dict.fromkeys(type(reply).__name__.lower() for reply in replies)),
+        kinds=" + ".join(dict.fromkeys(map(_kind, replies))),
         slot=max(slots, default=None),
         base=bases[-1] if bases else "",
         digest=hashlib.sha256(body).hexdigest(),

@@ -1,6 +1,7 @@
 """What a site would send, for `fedkoopman join --dry-run`: computed on its data, sent to nobody.
 
-A server is played to a real agent, whose state is thrown away: the first slot in which data wait.
+A server is played to a real agent, whose state is thrown away: slots in which no other site has
+data, until the algorithm asks this one.
 """
 
 import tempfile
@@ -8,12 +9,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Answered,
+    Ask,
     Evaluate,
     Evaluated,
     Poll,
@@ -21,13 +26,12 @@ from fedkoopman.deploy.wire import (
     Refused,
     Reply,
     Request,
-    Train,
-    Trained,
     decode_replies,
     encode_requests,
-    tensors_of,
 )
 from fedkoopman.errors import ComputationError
+from fedkoopman.federation.messages import Arrays, Message
+from fedkoopman.federation.slot import ask
 
 __all__ = ["preview_lines"]
 
@@ -45,18 +49,23 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
         Agent(site, study, identity, clients, Path(folder), settle=0.0) as agent,
     ):
         agent.scan()
-        model = tensors_of(agent.work.first_model())
-        slot, polled = _first_slot(agent, study.slots)
+        problem, schemas = agent.work.problem, agent.work.schemas
+        state = problem.algorithm.begin(problem)
+        model = problem.algorithm.model(problem, state)
+        slot, message = _first_request(agent, state, identity)
         lines = _told(agent, "poll", Poll(slot), "in every slot")
-        if polled.buffered:
-            lines += _told(
-                agent,
-                "train",
-                Train(slot, model),
-                f"here in slot {slot}, the first in which data wait",
-            )
+        if message is not None:
+            when = f"here in slot {slot}, the first in which this site is asked"
+            lines += _told(agent, message.kind, Ask(slot, message), when)
         else:
-            lines.append(f"train: nothing, as no data wait in any of the {study.slots} slots")
+            lines.append(f"this site is asked for nothing in any of the {study.slots} slots")
+        others = [kind for kind in schemas if message is None or kind != message.kind]
+        for kind in others:
+            if reply := schemas.get(schemas[kind].reply):
+                lines.append(f"{kind}: {reply.words}")
+                lines += [
+                    f"  {name}: {one.dtype} {one.shape}" for name, one in reply.arrays.items()
+                ]
         lines += _told(agent, "evaluate", Evaluate(slot - 1, model), "when the model has changed")
         lines += _told(
             agent,
@@ -73,15 +82,18 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
         return lines
 
 
-def _first_slot(agent: Agent, slots: int) -> tuple[int, Polled]:
-    """The first slot in which data wait, or the last one."""
-    slot = 0
-    while True:
-        slot += 1
+def _first_request(agent: Agent, state: Arrays, identity: int) -> tuple[int, Message | None]:
+    """The first slot in which the algorithm asks this site, and what; or the last one."""
+    problem = agent.work.problem
+    for slot in range(1, problem.slots + 1):
         _, reply = _asked(agent, Poll(slot))
         assert isinstance(reply, Polled)
-        if reply.buffered or slot == slots:
-            return slot, reply
+        waiting = np.zeros(problem.clients, np.int64)
+        waiting[identity] = reply.buffered
+        asked = ask(problem, state, slot, waiting)
+        if identity in asked:
+            return slot, asked[identity]
+    return problem.slots, None
 
 
 def _asked(agent: Agent, request: Request) -> tuple[int, Reply]:
@@ -100,9 +112,11 @@ def _told(agent: Agent, kind: str, request: Request, when: str) -> list[str]:
             lines.append(
                 f"  samples that wait: {reply.buffered:,}, in segments: {reply.segments:,}"
             )
-        case Trained():
-            lines.append(f"  trained on {reply.samples:,} samples")
-            lines += _tensors(reply.model)
+        case Answered():
+            words = agent.work.schemas[reply.message.kind].words
+            lines.append(f"  {words}, from {reply.samples:,} samples")
+            lines += _tensors(reply.message.arrays)
+            lines += [f"  {name}: {value:g}" for name, value in reply.message.numbers.items()]
         case Evaluated():
             lines.append(f"  {reply.windows:,} held-out windows")
             lines += [f"  {name}: {value:.4g}" for name, value in reply.metrics.items()]

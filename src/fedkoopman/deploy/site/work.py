@@ -1,9 +1,8 @@
-"""What a site computes on request: training and scores, by the functions of the local engine.
+"""What a site computes on request: answers and scores, by the functions of the local engine.
 
 The same model, data, seed and slot give the same bytes here as in `fedkoopman run`.
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +13,15 @@ from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import Estimator
 from fedkoopman.deploy.site.catalogue import Counts
 from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
-from fedkoopman.deploy.wire import Tensors, tensors_of, weights_of
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import Metrics, TestSet, evaluate
-from fedkoopman.federation.policies import Threshold
+from fedkoopman.federation.algorithm import Asked
+from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.scoring import site_test_set
+from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import Weights, initialise
-from fedkoopman.koopman.training import client_update, train
-from fedkoopman.runs.experiment import parts_of
+from fedkoopman.koopman.network import from_named
+from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import bare_model, measured_sums
 from fedkoopman.runs.site_preparation import PreparedSite
 from fedkoopman.runs.site_scores import scores_of
@@ -41,66 +40,67 @@ class Work:
         clients: how many there are.
         system: what is observed.
         """
-        self.parts = parts_of(study, study.seed, clients, system)
-        self._dtype = np.dtype(self.parts.training.precision)
+        self.problem = problem_of(study, study.seed, clients, system)
+        self.schemas = self.problem.algorithm.messages(self.problem)
         self._identity = identity
-        # Of lists with one entry per site, those that were enrolled later have the last.
-        self._rate = self.parts.rates[min(identity, len(self.parts.rates) - 1)]
-        chances = self.parts.probabilities
-        self.probability = chances[min(identity, len(chances) - 1)]
+        self.probability = self.problem.probability(identity)
         """p_n of this site."""
 
-    def weights(self, tensors: Tensors) -> Weights:
-        """A model that came from outside, if it is one of this study's."""
-        weights = weights_of(self.parts.architecture, tensors)
-        for name, leaf in tensors.items():
-            if leaf.dtype != self._dtype:
-                raise InputError(f"tensor {name} is {leaf.dtype}, not {self._dtype}: refused")
-            if not np.isfinite(leaf).all():
-                raise InputError(f"tensor {name} holds what is not finite: refused")
-        return weights
+    def check_request(self, message: Message) -> Schema:
+        """The schema of a request of the algorithm; a message that is none is refused."""
+        schema = self.schemas.get(message.kind)
+        if schema is None or not schema.reply:
+            known = [kind for kind, one in self.schemas.items() if one.reply]
+            raise InputError(
+                f"there is no request {message.kind[:50]!r}: this study's algorithm has "
+                f"{', '.join(known)}"
+            )
+        if fault := schema.fault(message):
+            raise InputError(f"the server sends {fault}: refused")
+        return schema
 
-    def train(
-        self, slot: int, weights: Weights, states: Sequence[NDArray[np.float64]]
-    ) -> dict[str, NDArray[Any]]:
-        """What a model becomes on this site's data, in the order in which they arrived."""
-        update = client_update(
-            self.parts.architecture,
-            self.parts.training,
-            weights,
-            [one.astype(self._dtype) for one in states],
-            seed=subseed(self.parts.seed, "training", slot, self._identity),
-            learning_rate=self._rate,
-        )
-        return tensors_of(update)
+    def answer(self, slot: int, message: Message, states: Sequence[NDArray[np.float64]]) -> Message:
+        """The algorithm's answer, from segments in the order in which they arrived."""
+        seed = subseed(self.problem.seed, "training", slot, self._identity)
+        asked = Asked(slot, seed, self.problem.rate(self._identity))
+        return self.problem.algorithm.answer(self.problem, message, states, asked)
+
+    def model(self, arrays: Arrays) -> Any:
+        """The weights of a model that came from outside, if it is one of this study's."""
+        for name, leaf in arrays.items():
+            if leaf.dtype != self.problem.dtype:
+                raise InputError(f"{name} is {leaf.dtype}, not {self.problem.dtype}: refused")
+            if not np.isfinite(leaf).all():
+                raise InputError(f"{name} has entries that are not finite: refused")
+        return from_named(self.problem.architecture, arrays)
 
     def test_set(self, held_out: HeldOutSegments) -> TestSet | None:
         """On what the site scores; no more is read than that takes."""
-        parts, lengths = self.parts, held_out.lengths
+        problem, lengths = self.problem, held_out.lengths
         if not lengths:
             return None
-        steps, windows, needed = min(parts.steps, min(lengths) - 1), 0, 0
-        while needed < len(lengths) and windows < parts.test_trajectories:
+        steps, windows, needed = min(problem.steps, min(lengths) - 1), 0, 0
+        while needed < len(lengths) and windows < problem.test_trajectories:
             windows += len(range(0, lengths[needed] - steps, steps))
             needed += 1
         return site_test_set(
             [one.states for one in held_out[:needed]],
             steps=steps,
-            most=parts.test_trajectories,
-            horizon=parts.horizon,
-            valid_error=parts.valid_error,
+            most=problem.test_trajectories,
+            horizon=problem.horizon,
+            valid_error=problem.valid_error,
         )
 
-    def score(self, weights: Weights, test: TestSet) -> Metrics:
+    def score(self, model: Arrays, test: TestSet) -> Metrics:
         """How good a model is on the site's windows."""
-        return evaluate(self.parts.architecture, weights, test)
+        return evaluate(self.problem.architecture, self.model(model), test)
 
-    def sums(self, weights: Weights, test: TestSet) -> dict[str, NDArray[Any]]:
+    def sums(self, model: Arrays, test: TestSet) -> dict[str, NDArray[Any]]:
         """What the site adds to the finished model's reference and noise: sums, and no states."""
-        return measured_sums(bare_model(self.parts, weights), test.trajectories)
+        return measured_sums(bare_model(self.problem, model), test.trajectories)
 
     def table(
-        self, weights: Weights, estimator: Estimator, held_out: HeldOutSegments, counts: Counts
+        self, model: Arrays, estimator: Estimator, held_out: HeldOutSegments, counts: Counts
     ) -> dict[str, Any]:
         """The site's entry in the summary, as `runs.site_scores` has it; but no names."""
         site = PreparedSite(
@@ -120,29 +120,20 @@ class Work:
             "dropped": [told] if counts.dropped else [],
             "observation_noise": np.diag(site.observation_noise).tolist(),
             "process_noise": np.diag(site.process_noise).tolist(),
-        } | scores_of(site, bare_model(self.parts, weights), self.parts.horizon)
-
-    def first_model(self) -> Weights:
-        """The untrained model."""
-        seed = subseed(self.parts.seed, "weights")
-        return initialise(self.parts.architecture, seed=seed, dtype=self._dtype)
+        } | scores_of(site, bare_model(self.problem, model), self.problem.horizon)
 
     def warm(self, waiting: int, test: TestSet | None) -> None:
         """Have everything compiled before it is asked for.
 
         Arguments:
-            waiting: samples that wait; training is compiled for these, and for what the policy
+            waiting: samples that wait; answers are compiled for these, and for what the policy
                 will let come together.
             test: what will be scored on.
         """
-        parts, weights = self.parts, self.first_model()
-        policy = parts.policy
-        few = np.ravel(policy.segments) if isinstance(policy, Threshold) else np.ones(1)
-        least = few[min(self._identity, len(few) - 1)]
-        order = np.zeros((parts.training.epochs, 1), np.int32)
-        for samples in dict.fromkeys((max(1, math.ceil(least)) * parts.steps, waiting)):
+        problem = self.problem
+        for samples in dict.fromkeys((usual_samples(problem, self._identity), waiting)):
             if samples:
-                nothing = np.zeros((samples, parts.architecture.state_dim))
-                train(parts.architecture, parts.training, weights, nothing, order)
+                problem.algorithm.warm(problem, samples)
         if test is not None:
-            self.score(weights, test)
+            first = problem.algorithm.begin(problem)
+            self.score(problem.algorithm.model(problem, first), test)

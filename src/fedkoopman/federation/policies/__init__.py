@@ -1,11 +1,12 @@
-"""Who trains in a slot: the policies of Section V, and the form of a user's own.
+"""Who trains in a slot: the policies of Section V, one file each, and the form of a user's own.
 
 A policy is a function of what the server knows: the slot and how much data waits at each client.
 It keeps no state of its own, so that a run can go on from any slot.
+
+To add one: a file here that binds `POLICY`, an entry point in the group `fedkoopman.policies`, or
+`policy.name = "file.py:name"` in a study.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
 
-__all__ = ["Policy", "Random", "RoundRobin", "Situation", "Threshold", "activate"]
+__all__ = ["Policy", "Situation", "activate"]
 
 
 class Situation(NamedTuple):
@@ -27,46 +28,14 @@ class Situation(NamedTuple):
     """ζ, samples per segment."""
     random: np.random.Generator
     """Fresh for every slot, and the same whenever the slot is run again."""
+    segments: NDArray[np.float64]
+    """ρ_n, `policy.segments` of each client."""
 
 
 class Policy(Protocol):
     """From the situation to the active clients: a mask of N, or their indices."""
 
     def __call__(self, situation: Situation) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """I_m = {n : |D_n| ≥ ρ ζ}.
-
-    Attributes:
-        segments: ρ, one for all or one per client.
-    """
-
-    segments: float | Sequence[float] = 5
-
-    def __call__(self, situation: Situation) -> NDArray[np.bool_]:
-        """All clients with enough data."""
-        mask: NDArray[np.bool_] = situation.buffered >= np.asarray(self.segments) * situation.steps
-        return mask
-
-
-@dataclass(frozen=True)
-class Random:
-    """One client, each with probability 1/N, whether it has data or not."""
-
-    def __call__(self, situation: Situation) -> NDArray[np.int64]:
-        """The index of the client."""
-        return situation.random.integers(len(situation.buffered), size=1)
-
-
-@dataclass(frozen=True)
-class RoundRobin:
-    """I_m = {m mod N}."""
-
-    def __call__(self, situation: Situation) -> NDArray[np.int64]:
-        """The index of the client."""
-        return np.array([situation.slot % len(situation.buffered)])
 
 
 def activate(policy: Policy, situation: Situation) -> NDArray[np.int64]:

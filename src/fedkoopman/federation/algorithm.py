@@ -1,0 +1,94 @@
+"""The seam: what an algorithm is. Both engines drive this and nothing else.
+
+An algorithm is a set of pure functions. It knows no processes, files or networks; the engines know
+no algorithm. In every slot
+
+    ask       the server: whom to ask what, given its state and how much data waits at each site
+    answer    a site: from the request and its segments to a reply
+    conclude  the server: from the replies to its next state
+
+The server's state is a set of named arrays, so that it can be saved and compared. Phases, if an
+algorithm has some, are part of that state or follow from the slot. Which messages exist, and what
+each may hold, is listed in `messages`: replies are checked against it before `conclude` sees them,
+requests before a site answers them.
+
+To add one: a file in `federation/algorithms/` that binds `ALGORITHM`, an entry point in the group
+`fedkoopman.algorithms`, or `algorithm.name = "file.py:name"` in a study.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from numpy.typing import NDArray
+
+from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.problem import Problem
+
+__all__ = ["Algorithm", "Answered", "Asked", "Ready"]
+
+
+class Ready(NamedTuple):
+    """What the server knows of the sites when it asks."""
+
+    waiting: NDArray[Any]
+    """Samples that wait at each client, |D_n|; 0 for a client that cannot be asked."""
+    present: NDArray[Any]
+    """Whether each client can be asked."""
+
+
+class Asked(NamedTuple):
+    """At a site: what belongs to a request beside its content."""
+
+    slot: int
+    seed: int
+    """Of all that is random in the answer; another one for every slot and client."""
+    learning_rate: float
+    """η_n."""
+
+
+class Answered(NamedTuple):
+    """At the server: a reply that fits its schema."""
+
+    message: Message
+    samples: int
+    """How many samples it was computed from."""
+
+
+class Algorithm(Protocol):
+    """What sites and server say to each other, and what each makes of it."""
+
+    def messages(self, problem: Problem) -> Mapping[str, Schema]:
+        """All messages that exist, by kind."""
+        ...
+
+    def begin(self, problem: Problem) -> Arrays:
+        """The server's state before the first slot."""
+        ...
+
+    def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
+        """Requests by client; clients that are not asked are left out."""
+        ...
+
+    def answer(
+        self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
+    ) -> Message:
+        """A site's reply, from its segments (T_i, d) in the order in which they arrived."""
+        ...
+
+    def conclude(
+        self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """The next state, and what else the slot's record should tell.
+
+        Arguments:
+            replies: by client, in ascending order; at least one.
+        """
+        ...
+
+    def model(self, problem: Problem, state: Arrays) -> Arrays:
+        """The model that a state holds, as `problem.architecture.from_named` takes it."""
+        ...
+
+    def warm(self, problem: Problem, samples: int) -> None:
+        """Have compiled what an answer from so many samples needs; may do nothing."""
+        ...

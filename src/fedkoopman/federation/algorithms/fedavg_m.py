@@ -1,0 +1,94 @@
+"""FedAvg-M (Algorithm 3): clients with enough data train the shared model; their mean is the next.
+
+The server's state is the model. A client that is asked trains it on all segments that wait there
+(ClientUpdate), and its data are spent by that.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.federation.aggregators import aggregate
+from fedkoopman.federation.aggregators.mean import mean
+from fedkoopman.federation.algorithm import Answered, Asked, Ready
+from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
+from fedkoopman.federation.policies import Situation, activate
+from fedkoopman.federation.problem import Problem
+from fedkoopman.federation.streams import generator, subseed
+from fedkoopman.koopman.network import from_named, initialise, named
+from fedkoopman.koopman.training import client_update, train
+
+__all__ = ["FedAvgM"]
+
+
+class FedAvgM:
+    """The paper's algorithm; one phase, one request, one reply."""
+
+    def messages(self, problem: Problem) -> Mapping[str, Schema]:
+        """The model goes out, and comes back trained."""
+        fields = arrays_like(
+            {name: leaf.astype(problem.dtype) for name, leaf in _template(problem).items()}
+        )
+        return {
+            "train": Schema("the shared model's weights", fields, reply="update"),
+            "update": Schema(
+                "weights after local training",
+                fields,
+                changes=True,
+                additive=problem.aggregator is mean,
+            ),
+        }
+
+    def begin(self, problem: Problem) -> Arrays:
+        """The untrained model."""
+        seed = subseed(problem.seed, "weights")
+        return named(initialise(problem.architecture, seed=seed, dtype=problem.dtype))
+
+    def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
+        """Those whom the policy chooses, of those that have data."""
+        random = generator(problem.seed, "policy", slot)
+        situation = Situation(slot, ready.waiting, problem.steps, random, problem.thresholds)
+        request = Message("train", state)
+        return {n: request for n in activate(problem.policy, situation).tolist()}
+
+    def answer(
+        self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
+    ) -> Message:
+        """ClientUpdate."""
+        weights = client_update(
+            problem.architecture,
+            problem.training,
+            from_named(problem.architecture, request.arrays),
+            [states.astype(problem.dtype, copy=False) for states in segments],
+            seed=asked.seed,
+            learning_rate=asked.learning_rate,
+        )
+        return Message("update", named(weights))
+
+    def conclude(
+        self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """The aggregate of the updates."""
+        updates = [reply.message.arrays for reply in replies.values()]
+        sizes = [reply.samples for reply in replies.values()]
+        return aggregate(problem.aggregator, state, updates, sizes), {}
+
+    def model(self, problem: Problem, state: Arrays) -> Arrays:
+        """The state itself."""
+        return state
+
+    def warm(self, problem: Problem, samples: int) -> None:
+        """Compile training for so many samples."""
+        nothing = np.zeros((samples, problem.architecture.state_dim))
+        order = np.zeros((problem.training.epochs, 1), np.int32)
+        weights = from_named(problem.architecture, self.begin(problem))
+        train(problem.architecture, problem.training, weights, nothing, order)
+
+
+def _template(problem: Problem) -> dict[str, NDArray[Any]]:
+    return named(problem.architecture.template)
+
+
+ALGORITHM = FedAvgM()
