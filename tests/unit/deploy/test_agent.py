@@ -452,7 +452,8 @@ def test_a_preview_shows_what_would_be_sent_and_keeps_nothing(tmp_path: Path) ->
     with Agent(site, study, 0, 1, tmp_path / "state", settle=0.0) as agent:
         size = len(agent.exchange(encode_requests(agent.envelope, [Acknowledge(1, 0)]), ""))
     assert f"acknowledge (in every slot): {size:,} bytes" in text
-    for part in ("poll (", "samples that wait: 40, in segments: 1", "train (", "weights after local training, from 40 samples",
+    for part in ("poll (", "samples that wait: 40, in segments: 1", "train (",
+                 "weights after local training, from 40 samples",
                  "operator: float32 3 × 3, 36 bytes", "evaluate (", "2 held-out windows",
                  "nothing of this was sent"):  # fmt: skip
         assert part in text, part
