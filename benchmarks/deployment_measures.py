@@ -662,7 +662,7 @@ def _train_on_all(state: Path) -> int:
     parts = parts_of(study, study.seed, 1)
     weights = initialise(parts.architecture, seed=0, dtype=np.dtype(parts.training.precision))
     requests = [Poll(1), Train(1, tensors_of(weights))]
-    body = encode_requests(Envelope(f"{study.digest()}:{study.seed}"), requests)
+    body = encode_requests(Envelope(study.seeded_digest()), requests)
     replies = decode_replies(ask_agent(socket_path(state), body))[1]
     if not isinstance(replies[-1], Trained):
         raise RuntimeError(f"the agent answers {replies}")
