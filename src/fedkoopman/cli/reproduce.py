@@ -23,8 +23,7 @@ from fedkoopman.paper.catalogue import CATALOGUE, About
 
 if TYPE_CHECKING:
     from fedkoopman.paper.files import Saved
-    from fedkoopman.paper.item import Reproduced
-    from fedkoopman.paper.result import Item, Options
+    from fedkoopman.paper.result import Item, Options, Reproduced
     from fedkoopman.runs.run import Progress
 
 EXAMPLE = """
@@ -221,7 +220,7 @@ def _reproduce(
 
 def _judged(saved: "Saved") -> "Reproduced":
     """What an item's numbers say."""
-    from fedkoopman.paper.item import Reproduced
+    from fedkoopman.paper.result import Reproduced
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)

@@ -18,7 +18,7 @@ from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.paper.result import Findings, Options, Tell
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = ["Arm", "Measured", "Runs", "variant"]
 
@@ -125,7 +125,7 @@ class Runs:
         for arm in self.chosen(options):
             _check_seeds(options, arm.study)
         return {
-            "version": __version__,
+            "version": NUMERICS,
             "seeds": [options.seed + i for i in range(options.seeds)],
             "studies": {arm.label: arm.study.digest() for arm in self.chosen(options)},
         }

@@ -20,10 +20,12 @@ from fedkoopman.paper.axes import (
     Look,
     draw_plane,
     draw_space,
+    fitted,
     looks_of,
+    names_height,
+    text_width,
 )
 from fedkoopman.paper.result import Panel
-from fedkoopman.paper.scales import fitted, names_height, text_width
 from fedkoopman.reports.plots import TEXT
 
 __all__ = ["draw", "save"]

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedkoopman.paper.item import FAST, VERDICTS, Reproduced, counts, worded
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN
+from fedkoopman.paper.result import FAILS, FAST, HOLDS, OPEN, VERDICTS, Reproduced, counts, worded
 from fedkoopman.paper.result import Table as ItemTable
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.paper.quadratic_moments import Expected, expect
-from fedkoopman.paper.quadratics import Process, Quadratics, simulate
+from fedkoopman.paper.quadratics import Expected, Process, Quadratics, expect, simulate
 from fedkoopman.theory import bound, decreasing_steps, selected
 
 __all__ = ["Compared", "compare", "compare_draws", "uneven_errors"]
