@@ -234,7 +234,7 @@ def _progress(
     wanted: bool, total: int
 ) -> Iterator[tuple[Callable[[str, int], None], Callable[["str | Progress"], None]]]:
     """What is told of items with runs, by a bar over all slots, and of those without."""
-    from fedkoopman.cli.slot_progress import slot_progress
+    from fedkoopman.cli.progress import slot_progress
 
     with slot_progress(wanted, max(total, 1)) as (tally, show):
         name, passed, slots = "", 0, 0

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.site_sections import SiteName
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.paths import folder_name
 
 __all__ = ["EXAMPLES", "example_files", "plain_files", "write_scaffold"]
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.paper.result import Findings, Options, Tell
+from fedkoopman.paths import folder_name
 from fedkoopman.version import NUMERICS
 
 __all__ = ["Arm", "Measured", "Runs", "variant"]

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.config.toml import toml_value
 from fedkoopman.errors import InputError
+from fedkoopman.paths import folder_name
 
 __all__ = ["Combination", "Grid", "combinations", "read_grid", "split_values", "written"]
 
