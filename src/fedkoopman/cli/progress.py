@@ -65,7 +65,7 @@ class Tally:
 
     @property
     def left(self) -> str:
-        """The time that is left, as 1:02:03 or 2:03; nothing while nothing is known of it."""
+        """The time that is left, as 1:02:03 or 2:03; empty until it can be estimated."""
         if not self.since:
             return ""
         rate = self.since / max(time.monotonic() - self.began, 1e-9)
@@ -134,7 +134,7 @@ def _bar(console: Any, tally: Tally) -> Iterator[Callable[[], None]]:
     def fields() -> dict[str, Any]:
         return {name: getattr(tally, name) for name in ("title", "count", "news", "left")}
 
-    # The picture is drawn by a thread, which takes turns with the one that does the work.
+    # A thread of its own draws the bar while the main thread works.
     layout = (title, BarColumn(bar_width=14), *after)
     with Progress(*layout, console=console, transient=True, refresh_per_second=5) as bar:
         task = bar.add_task("", total=tally.total, **fields())
@@ -170,7 +170,7 @@ def _clients(active: list[int]) -> str:
 
 @contextmanager
 def site_progress(wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
-    """What is told of the sites' work: a bar on a terminal, a line per piece of work elsewhere."""
+    """Show the sites' work: a bar on a terminal, a line per piece of work elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -233,7 +233,7 @@ def _judged(saved: "Saved") -> "Reproduced":
 def _progress(
     wanted: bool, total: int
 ) -> Iterator[tuple[Callable[[str, int], None], Callable[["str | Progress"], None]]]:
-    """What is told of items with runs, by a bar over all slots, and of those without."""
+    """Show how far all items have come: slots of their runs, and steps of items without runs."""
     from fedkoopman.cli.progress import slot_progress
 
     with slot_progress(wanted, max(total, 1)) as (tally, show):

@@ -96,7 +96,7 @@ def run(
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
-    """Say so if what was learned is worth nothing."""
+    """Report a model that is useless: untrained, or diverged."""
     refused, rounds = summary["refused"], summary["rounds"] * len(summary["seeds"])
     if refused and refused >= rounds:
         raise ComputationError(

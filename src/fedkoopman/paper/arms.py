@@ -1,7 +1,7 @@
 """Items that compare runs: some studies, the same seeds for all, and what their records say.
 
-A study is run once, in a directory of its own that all items share: the paper's default experiment
-stands in eight of them.
+A study is run once, in a directory that all items share: eight of them use the paper's default
+experiment.
 """
 
 import json
@@ -24,7 +24,7 @@ __all__ = ["Arm", "Measured", "Runs", "variant"]
 
 METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
 FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}
-"""What --fast makes of a study, where that is less."""
+"""Upper limits of these keys with --fast."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Arm:
 
     Attributes:
         label: of its line in the figure and its row in the table.
-        study: what is run; its seed is not looked at.
+        study: what is run; its seed is ignored.
         value: its place on an axis, where the item varies a number.
     """
 

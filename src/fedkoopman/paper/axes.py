@@ -107,7 +107,7 @@ COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
     "#56b4e9", "#882255", "#3c4043", "#999933", "#332288",
 )  # fmt: skip
-"""Okabe and Ito's, then some of Tol's: told apart by colour-blind readers too."""
+"""Okabe and Ito's colours, then some of Tol's: colour-blind readers can tell them apart."""
 
 MARKERS = "osD^vPX<>h"
 DASHES: dict[str, Any] = {
@@ -115,7 +115,7 @@ DASHES: dict[str, Any] = {
 }  # fmt: skip
 MUTED, GRID, AXIS = "#8d949b", "#e9ecef", "#b6bbc1"
 FEW = 4
-"""Lines that colour alone tells apart; of more, each has a marker as well."""
+"""Up to this many lines are told apart by colour alone; more lines have markers too."""
 
 FLOOR = 1 / 3
 """Share of a mean at which its band ends on a logarithmic axis, which has no zero to reach."""
@@ -170,7 +170,7 @@ def draw_plane(axes: Axes, panel: Panel, looks: dict[str, Look], turned: bool = 
     """Draw a panel's series over two axes.
 
     Arguments:
-        turned: whether names below the axis are written upwards, for want of room.
+        turned: whether names below the axis are written upwards, because there is no room.
     """
     lines = [_Line.of(series, panel) for series in panel.series]
     axes.set_xlabel(panel.x)

@@ -43,15 +43,15 @@ __all__ = [
 
 TRIALS = (1, 2, 3)
 LINKS = ("DPmean_data_RB0.csv", "DPmean_data_RB1.csv")
-"""Upper, lower."""
+"""Files of the upper and the lower link."""
 INTERVAL = 0.002
 REACH = 200
 SHORTEST = 6_000 + REACH + 1
-"""Rows without which the paper's samples and their velocities are not all there."""
+"""Fewest rows that hold all of the paper's samples with their velocities."""
 LARGEST = 64 * 2**20
-"""Bytes of a file; the authors' have about 2 million."""
+"""Largest size of a file in bytes; the authors' files have about 2 million."""
 DEEPEST = 6
-"""Folders within folders in which trials are looked for."""
+"""Depth to which folders are searched for trials."""
 
 SOURCE = (
     "give the folder or the zip of the measured double pendulum, with Trial1, Trial2 and Trial3, "
@@ -131,7 +131,7 @@ def _member_reader(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Read:
         try:
             with archive.open(member) as file:
                 return file.read(LARGEST + 1)
-        except Exception as error:  # whatever damaged, encrypted or unknown packing may cause
+        except Exception as error:  # damaged, encrypted or unknown archives
             raise zipfile.BadZipFile(" ".join(str(error).split())) from error
 
     return read
@@ -199,7 +199,7 @@ BEGIN, AROUND = 1000, 250
 USED, AFTER = (1000, 6000), (6000, 11000)
 """Samples that the paper takes, and as many after them."""
 SUBSIDED = 2.0
-"""Motion has largely subsided whose speed has fallen by this factor."""
+"""Motion has largely subsided if its speed has fallen by this factor."""
 LINK_NAMES = ("upper link", "lower link")
 
 NOTE = (

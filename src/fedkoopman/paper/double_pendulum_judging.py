@@ -92,7 +92,7 @@ def _segments(experiment: "Experiment") -> tuple[States, States]:
 
 
 def _least_squares(segments: States, window: int) -> Callable[[States], States]:
-    """The affine map from so many states to the next one."""
+    """The affine map from `window` states to the next one, by least squares."""
     x, y = _pairs(segments, window)
     found = np.linalg.lstsq(_with_one(x), y)[0]
     return lambda given: _with_one(given) @ found
@@ -126,9 +126,9 @@ LATER = "linear network, later samples"
 LATER_CONSECUTIVE = "linear network, consecutive windows, later samples"
 
 FALL = 5.0
-"""A score counts as low that has fallen by this factor."""
+"""A score counts as low if it has fallen by this factor."""
 STAYS = 2.0
-"""A score has converged whose last slots are at most so many times its best ones before."""
+"""A score has converged if its last slots are at most this many times its best ones before."""
 COLUMNS = ("loss", "l2", "l3", "E", "E1")
 
 
@@ -210,7 +210,7 @@ def _converges(text: str, arm: Measured, metric: str) -> Claim:
 
 
 def _autoencoder(arms: Iterable[Measured]) -> str:
-    """What of the failure is in giving back the state itself, if that alone is above."""
+    """How bad reconstruction is, if it alone is worse than persistence; else nothing."""
     found = [(arm.label, ratio(arm.tail("l2"), arm.persistence("l3"))) for arm in arms]
     if any(not one.low > 1 for _, one in found):
         return ""
@@ -303,7 +303,7 @@ def _notes(found: Mapping[str, Measured], limits: Mapping[str, Any]) -> tuple[st
 
 
 def _differences(first: str, second: str) -> str:
-    """What a study, given as TOML, sets otherwise than another."""
+    """The keys in which the second of two studies, given as TOML, differs from the first."""
     before, after = (_flat(tomllib.loads(text)) for text in (first, second))
     keys = [key for key in after if key != "name" and after[key] != before.get(key)]
     return ", ".join(f"{key} = {after[key]}" for key in keys)

@@ -21,7 +21,7 @@ def arms(options: Options) -> tuple[Arm, ...]:
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Little difference; ρ = 7 best."""
+    """Judge whether policies differ little, and whether ρ = 7 is best."""
     every = list(found.values())
     error = {arm.label: arm.tail("E") for arm in every}
     low, *_, second, high = sorted(every, key=lambda arm: or_infinity(arm.tail("E").mean()))

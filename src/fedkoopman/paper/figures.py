@@ -99,7 +99,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
 
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write STEM.pdf and STEM.png, with nothing in them that changes from day to day."""
+    """Write STEM.pdf and STEM.png, without dates, so that equal figures are equal files."""
     targets = stem.with_name(f"{stem.name}.pdf"), stem.with_name(f"{stem.name}.png")
     with rc_context(STYLE):
         for target, metadata in zip(

@@ -105,7 +105,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Table:
-    """Our result in figures, as printed."""
+    """Our result as a table of printed cells."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -241,7 +241,7 @@ class Reproduced:
 
     @property
     def description(self) -> str:
-        """The figure in words, for who cannot see it."""
+        """The figure in words, for readers who cannot see it."""
         panels = [
             f"{panel.title or self.heading}: {panel.y} against {panel.x or 'settings'}, "
             f"{len(panel.series)} {'line' if len(panel.series) == 1 else 'lines'}"

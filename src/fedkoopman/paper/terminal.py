@@ -19,7 +19,7 @@ LABEL = 24
 """Columns for a row's label; a longer one takes several lines where there is no room."""
 
 GAP = 3
-"""Columns that a table's column takes beside its text."""
+"""Width of the gap between two columns of a table."""
 
 
 def show(item: Reproduced) -> None:

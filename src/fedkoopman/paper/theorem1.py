@@ -32,7 +32,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "L = 10 μ": {"smoothness": 10.0},
     "start 10 times as far": {"initial": 100.0},
 }
-"""Other problems, by what is different in them."""
+"""Other problems: what each of them changes in the default one."""
 
 NOISY = {"heterogeneity": 0.01, "initial": 0.01, "gradient_noise": 0.0, "error": 10.0}
 """A problem in which the error outweighs the gradients."""
@@ -63,7 +63,7 @@ FULL = Sizes(
 FAST = Sizes(400, 200, 200, 50, (1, 0.5, 0.1, 0.01, 0.001, 0), (1, 0.5, 0.01, 0.001))
 
 STEPS, STEPS_SIMULATED = (1, 5, 10), (1, 5)
-"""E; of other problems 1."""
+"""Values of E; other problems are computed with E = 1 only."""
 
 SHOWN = (0.5, 0.001)
 """The p whose curves over slots are kept."""

@@ -54,7 +54,7 @@ def problems_of(numbers: dict[str, Any]) -> dict[str, list[Row]]:
 
 
 NEGLIGIBLE = 0.01
-"""Relative change below which something plays no role."""
+"""A smaller relative change is negligible."""
 
 
 def claims_of(numbers: dict[str, Any]) -> tuple[Claim, ...]:
@@ -191,7 +191,7 @@ def _without_part(average: float, worst: float) -> str:
 
 
 def _changes(uneven: dict[str, Any], which: int) -> tuple[float, float]:
-    """Relative changes: less average at the same worst, and more worst at the same average."""
+    """Relative changes: of a lower average at the same worst case, and the other way round."""
     even = uneven["even"][which]
     lone = np.array([pair[which] for pair in uneven["same_worst"]]) / even - 1
     gathered = np.array([pair[which] for pair in uneven["same_average"]]) / even - 1
@@ -259,7 +259,7 @@ def _drift(numbers: dict[str, Any]) -> str:
 
 
 def notes_of(numbers: dict[str, Any]) -> tuple[str, ...]:
-    """The problem, how tight the bound is, other problems, and what else is amiss in the proof."""
+    """The problem, how tight the bound is, other problems, and other gaps in the proof."""
     problem, sizes = numbers["problem"], numbers["sizes"]
     tight = "; ".join(
         f"E = {row['E']}: {number(1 / row['appendix_derived_worst'])} times the expected distance "
@@ -301,7 +301,7 @@ def notes_of(numbers: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _longer(numbers: dict[str, Any]) -> tuple[str, ...]:
-    """At which p the largest ratio is the last."""
+    """A note on every p at which the ratio is largest in the last slot."""
     slots = numbers["sizes"]["slots"]
     growing = [
         row["p"]

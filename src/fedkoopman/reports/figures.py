@@ -10,7 +10,7 @@ from fedkoopman.reports.run_files import SeedRecords
 from fedkoopman.reports.run_statistics import Curve
 
 ORANGE, GREEN, RED = "#e69f00", "#009e73", "#d55e00"
-"""Beside the blue of the other plots: told apart by colour-blind readers too."""
+"""Used beside the blue of the other plots; colour-blind readers can tell them apart."""
 
 GRID, AXIS, GREY = "#eceff1", "#c4c7cb", "#9aa0a6"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif"

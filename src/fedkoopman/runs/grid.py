@@ -47,7 +47,7 @@ def read_grid(words: Sequence[str]) -> Grid:
 
 
 def split_values(text: str, whose: str = "the list") -> list[str]:
-    """Cut a text at its commas, but for those inside brackets, braces and quotes.
+    """Split a text at its commas, except inside brackets, braces and quotes.
 
     Arguments:
         text: as "[1, 1], [1, 3]", which holds two values.
