@@ -66,12 +66,12 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """How many."""
+        """How many seeds were run."""
         return len(self.table["seeds"])
 
     @cached_property
     def slots(self) -> int:
-        """M."""
+        """Slots of a run (M)."""
         return len(self.table["curves"]["loss"][0])
 
     def curves(self, metric: str) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ class Runs:
         return tuple(Arm(a.label, _shortened(a.study), a.value) for a in arms)
 
     def slots(self, options: Options) -> int:
-        """Of all seeds and arms."""
+        """Slots of all seeds and arms together."""
         return options.seeds * sum(arm.study.slots for arm in self.chosen(options))
 
     def settings(self, options: Options) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def _worst(text: str, metric: str, worst: Measured, others: tuple[Measured, ...]
 
 
 def _one_step_error(arm: Measured) -> np.ndarray:
-    """Of the trajectory that each seed keeps."""
+    """Errors on the trajectory that each seed keeps."""
     errors = []
     for rollout in arm.table["rollouts"]:
         truth, predicted = (np.array(rollout[name], float) for name in ("truth", "one_step"))

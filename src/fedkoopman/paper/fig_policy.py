@@ -12,7 +12,7 @@ LITTLE = 1.5
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """Random, Round-Robin and five thresholds."""
+    """Arms of Random, Round-Robin and five thresholds."""
     return (
         Arm("Random", variant({"policy.name": "random"})),
         Arm("Round-Robin", variant({"policy.name": "round-robin"})),

@@ -34,7 +34,7 @@ ONE_COLUMN, PAGE = 3.5, 7.16
 """Widths in inches of one column and of both."""
 
 HEIGHTS = {1: 2.35, 2: 2.45, 3: 2.2}
-"""Of panels in inches, by how many stand in a row."""
+"""Heights of panels in inches, by how many stand in a row."""
 
 STYLE: dict[Any, Any] = {
     # both fonts come with matplotlib, so that every machine draws the same letters
@@ -53,7 +53,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 ROW, HANDLE, GAP = 0.16, 0.29, 0.17
-"""Of a legend, in inches: height of a row, width of a line with its gap, and between columns."""
+"""Sizes of a legend in inches: height of a row, width of a line, gap between columns."""
 
 
 def draw(panels: Sequence[Panel]) -> Figure:

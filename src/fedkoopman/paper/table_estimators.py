@@ -35,7 +35,7 @@ FAST_TRAJECTORIES = 3
 LEVELS = (1.0, 4.0)
 
 RESAMPLES = 4000
-"""Of the trajectories, for the intervals of differences of 𝒱."""
+"""Bootstrap samples of the trajectories, for intervals of differences of 𝒱."""
 
 METHODS = {
     UKF: ("ukf", False),

@@ -220,7 +220,7 @@ CAPTION = (
 
 
 def sites_section(page: Page, run: RunFiles) -> None:
-    """Add it, if the run was of real sites."""
+    """Add what each real site held, and how well it is predicted; nothing for simulated clients."""
     sites = run.sites
     if not sites:
         return
