@@ -648,7 +648,7 @@ def _train_on_all(state: Path) -> int:
     study = Kit.load(state / "kit").study
     parts = problem_of(study, study.seed, 1)
     requests = [Poll(1), Ask(1, Message("train", parts.algorithm.begin(parts)))]
-    body = encode_requests(Envelope(f"{study.digest()}:{study.seed}"), requests)
+    body = encode_requests(Envelope(study.seeded_digest()), requests)
     replies = decode_replies(ask_agent(socket_path(state), body))[1]
     if not isinstance(replies[-1], Answered):
         raise RuntimeError(f"the agent answers {replies}")

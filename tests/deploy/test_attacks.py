@@ -346,7 +346,7 @@ def test_a_site_that_keeps_lying_is_set_aside(field: Field) -> None:
 def _asking(field: Field, *said: object, **about: object) -> bytes:
     """A message such as the server's, with anything in it."""
     study = Study.load(field.federation.study)
-    envelope = {**vars(Envelope(f"{study.digest()}:{study.seed}")), **about}
+    envelope = {**vars(Envelope(study.seeded_digest())), **about}
     header = json.dumps({"envelope": envelope, "said": said}).encode()
     return len(header).to_bytes(4, "big") + header + save({})
 

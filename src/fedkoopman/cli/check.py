@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.config import Settings, read_study
 from fedkoopman.cli.next_step import tell_next
+from fedkoopman.cli.progress import site_progress
 from fedkoopman.cli.run import Bar
-from fedkoopman.cli.settings import Settings, read_study
-from fedkoopman.cli.site_progress import site_progress
 
 if TYPE_CHECKING:
     from fedkoopman.survey.site_check import SiteCheck
@@ -31,7 +31,7 @@ def check(
     progress: Bar = True,
 ) -> None:
     """Check a study and all its sites' data before anything runs, with plain verdicts."""
-    from fedkoopman.config.names import folder_name
+    from fedkoopman.paths import folder_name
 
     keep_compiled()
     chosen = read_study(study, set_values)

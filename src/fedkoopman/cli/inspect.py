@@ -54,7 +54,7 @@ def inspect(
 
     about = facts(load_model(model))
     if plot is not None:
-        from fedkoopman.reports.model_plots import plot_spectrum
+        from fedkoopman.reports.plots import plot_spectrum
 
         with written_whole(plot) as [partial]:
             plot_spectrum(partial, about["spectrum"])

@@ -245,7 +245,7 @@ def _check_files(
 
 def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
     from fedkoopman.durable import written_whole
-    from fedkoopman.reports.model_plots import plot_forecast
+    from fedkoopman.reports.plots import plot_forecast
     from fedkoopman.reports.states import write_states
 
     targets = [path for path in (out, plot) if path is not None]

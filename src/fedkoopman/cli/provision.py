@@ -67,9 +67,8 @@ def provision(
     ] = False,
 ) -> None:
     """Make keys, certificates and a sealed kit per site; again, to add, revoke or renew."""
-    from fedkoopman.config.names import folder_name
     from fedkoopman.deploy.provisioning.provision import provision as make
-    from fedkoopman.paths import shown
+    from fedkoopman.paths import folder_name, shown
 
     names = None if sites is None else [name.strip() for name in sites.split(",")]
     done = make(

@@ -23,8 +23,7 @@ from fedkoopman.paper.catalogue import CATALOGUE, About
 
 if TYPE_CHECKING:
     from fedkoopman.paper.files import Saved
-    from fedkoopman.paper.item import Reproduced
-    from fedkoopman.paper.result import Item, Options
+    from fedkoopman.paper.result import Item, Options, Reproduced
     from fedkoopman.runs.run import Progress
 
 EXAMPLE = """
@@ -221,7 +220,7 @@ def _reproduce(
 
 def _judged(saved: "Saved") -> "Reproduced":
     """What an item's numbers say."""
-    from fedkoopman.paper.item import Reproduced
+    from fedkoopman.paper.result import Reproduced
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)
@@ -234,8 +233,8 @@ def _judged(saved: "Saved") -> "Reproduced":
 def _progress(
     wanted: bool, total: int
 ) -> Iterator[tuple[Callable[[str, int], None], Callable[["str | Progress"], None]]]:
-    """What is told of items with runs, by a bar over all slots, and of those without."""
-    from fedkoopman.cli.slot_progress import slot_progress
+    """Show how far all items have come: slots of their runs, and steps of items without runs."""
+    from fedkoopman.cli.progress import slot_progress
 
     with slot_progress(wanted, max(total, 1)) as (tally, show):
         name, passed, slots = "", 0, 0

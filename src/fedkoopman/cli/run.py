@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.config import Settings, StudyFile, read_study
 from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.next_step import tell_next
-from fedkoopman.cli.settings import Settings, StudyFile, read_study
-from fedkoopman.cli.site_progress import site_progress
-from fedkoopman.cli.slot_progress import slot_progress
+from fedkoopman.cli.progress import site_progress, slot_progress
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
 
@@ -73,7 +72,7 @@ def run(
     progress: Bar = True,
 ) -> None:
     """Learn one shared model from all clients' observations, and report on it."""
-    from fedkoopman.config.names import folder_name
+    from fedkoopman.paths import folder_name
 
     keep_compiled()
     if resume and study is None and out is not None:
@@ -97,7 +96,7 @@ def run(
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
-    """Say so if what was learned is worth nothing."""
+    """Report a model that is useless: untrained, or diverged."""
     refused, rounds = summary["refused"], summary["rounds"] * len(summary["seeds"])
     if refused and refused >= rounds:
         raise ComputationError(

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
+from fedkoopman.cli.config import Settings, StudyFile, read_study, settings
 from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.progress import slot_progress
 from fedkoopman.cli.run import Bar, Seeds
-from fedkoopman.cli.settings import Settings, StudyFile, read_study, settings
-from fedkoopman.cli.slot_progress import slot_progress
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def sweep(
     progress: Bar = True,
 ) -> None:
     """Run all combinations of some keys' values, and tabulate what each of them reaches."""
-    from fedkoopman.config.names import folder_name
+    from fedkoopman.paths import folder_name
     from fedkoopman.runs.grid import read_grid
 
     keep_compiled()

@@ -18,7 +18,7 @@ SITE = {
     "sensor": {"kind": "linear", "matrix": [[1.0, 0.0]]},
     "bounds": {"theta": [-20.0, 20.0]},
 }
-"""What a site file cannot do without, and a bound."""
+"""The required keys of a site file, and one bound."""
 
 
 def reference() -> str:

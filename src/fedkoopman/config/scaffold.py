@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.site_sections import SiteName
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.paths import folder_name
 
 __all__ = ["EXAMPLES", "example_files", "plain_files", "write_scaffold"]
 
@@ -35,7 +35,7 @@ def plain_files(name: str, sites: Sequence[str]) -> Files:
     if len(set(sites)) < len(sites):
         raise InputError(f"--sites names one twice ({', '.join(sites)}): give every site its own")
     listed = ", ".join(f'"{site}/site.toml"' for site in sites)
-    # Within quotes in TOML, a directory's name may not hold all that it may elsewhere.
+    # A directory's name may hold characters that a text in TOML may not.
     values = {"name": folder_name(name), "files": listed, "count": str(len(sites))}
     found = {
         file: _text(f"plain/{file}", values) for file in ("study.toml", "dynamics.py", "README.md")
@@ -61,7 +61,7 @@ def write_scaffold(directory: Path, content: Files) -> None:
             raise InputError(f"{directory} {what}: give the name of a new directory")
         for path in content:
             (directory / path).parent.mkdir(parents=True, exist_ok=True)
-    # The study last: with it, all is there.
+    # The study is written last, as a sign that everything is there.
     for path in sorted(content, key=lambda path: path == "study.toml"):
         write_whole(directory / path, content[path])
 
@@ -127,7 +127,7 @@ def _csv(header: str, *columns: NDArray[Any]) -> bytes:
 
 
 def _text(path: str, values: dict[str, str] | None = None) -> bytes:
-    # Templates of Python are no modules of ours.
+    # Templates in Python have another suffix, so that no tool takes them for our modules.
     name = f"{path}.template" if path.endswith(".py") else path
     text = (files("fedkoopman.config") / "templates" / name).read_text(encoding="utf-8")
     return (Template(text).substitute(values) if values else text).encode()

@@ -8,13 +8,12 @@ construction; `Study.check` does the rest, and `Study.load` calls it.
 """
 # ruff: noqa: RUF009 - what `_part` returns is a field with a factory
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fedkoopman.config.digest import digest_of, lasting
 from fedkoopman.config.loader import Section, key, keys_of, put, read_toml, unknown_key
 from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text, Whole
 from fedkoopman.config.sections import (
@@ -187,27 +186,37 @@ class Study(Section):
         """Nested tables with every key, as `from_dict` takes them."""
         return self.table() | {part.name: getattr(self, part.name).table() for part in _parts()}
 
-    def to_toml(self, comments: bool = False) -> str:
+    def lasting_dict(self) -> dict[str, Any]:
+        """As `to_dict`, without later keys that have their default; see `config.digest`."""
+        return lasting(self.to_dict(), type(self)().to_dict())
+
+    def to_toml(self, comments: bool = False, *, lasting: bool = False) -> str:
         """The whole study as TOML; reading it gives an equal study.
 
         Arguments:
             comments: precede each key with what it means and what it may be.
+            lasting: write only the keys of `lasting_dict`.
         """
-        lines = _lines(self, comments)
+        table = self.lasting_dict() if lasting else self.to_dict()
+        lines = _lines(self, table, comments)
         for part in _parts():
             kind = part.metadata["section"]
-            lines += ["", *([f"# {kind.__doc__}"] if comments else []), f"[{kind.section}]"]
-            lines += _lines(getattr(self, part.name), comments)
+            if part.name in table:
+                lines += ["", *([f"# {kind.__doc__}"] if comments else []), f"[{kind.section}]"]
+                lines += _lines(getattr(self, part.name), table[part.name], comments)
         return "\n".join(lines) + "\n"
 
     def digest(self) -> str:
         """A sha256 that two studies share if and only if they differ at most in their seeds."""
-        table = self.to_dict()
-        del table["seed"]
-        for section in ("algorithm", "aggregation"):
-            if table[section] == type(getattr(self, section))().table():
-                del table[section]
-        return hashlib.sha256(json.dumps(table, sort_keys=True).encode()).hexdigest()
+        return digest_of(self.lasting_dict())
+
+    def seeded_digest(self, seed: int | None = None) -> str:
+        """The digest with a seed: what a checkpoint, a site's store and every message name.
+
+        Arguments:
+            seed: the study's own by default.
+        """
+        return f"{self.digest()}:{self.seed if seed is None else seed}"
 
 
 def _parts() -> list[Field[Any]]:
@@ -225,10 +234,11 @@ def _known() -> list[str]:
     return [*_rules(), *(part.name for part in _parts())]
 
 
-def _lines(section: Section, comments: bool) -> list[str]:
+def _lines(section: Section, values: Mapping[str, Any], comments: bool) -> list[str]:
     lines = []
-    values = section.table()
     for f in keys_of(type(section)):
+        if f.name not in values:
+            continue
         if comments:
             default = f.default_factory() if f.default_factory is not MISSING else f.default
             differs = getattr(section, f.name) != default

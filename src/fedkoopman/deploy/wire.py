@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = [
     "LARGEST",
@@ -68,13 +68,13 @@ class Envelope:
     """Of what study a batch is, and who wrote it.
 
     Attributes:
-        study: the study's digest and seed, as `Study.digest()` and ":seed" after it.
-        version: of fedkoopman.
+        study: the study and its seed, as `Study.seeded_digest()` gives them.
+        version: the first version of fedkoopman that computes the same.
         protocol: of this list of requests.
     """
 
     study: str
-    version: str = __version__
+    version: str = NUMERICS
     protocol: int = PROTOCOL
 
 
@@ -274,7 +274,7 @@ def _decode(body: bytes, kinds: Mapping[str, type]) -> tuple[Envelope, tuple[Any
         if envelope.protocol != PROTOCOL:
             raise InputError(
                 f"a message of fedkoopman {envelope.version} is in protocol {envelope.protocol}, "
-                f"this is protocol {PROTOCOL} of fedkoopman {__version__}: install the same "
+                f"this is protocol {PROTOCOL} of fedkoopman {NUMERICS}: install the same "
                 "version on both sides"
             )
         if not isinstance(header["said"], list) or len(header["said"]) > MOST:

@@ -1,7 +1,7 @@
 """Items that compare runs: some studies, the same seeds for all, and what their records say.
 
-A study is run once, in a directory of its own that all items share: the paper's default experiment
-stands in eight of them.
+A study is run once, in a directory that all items share: eight of them use the paper's default
+experiment.
 """
 
 import json
@@ -14,17 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.paper.result import Findings, Options, Tell
-from fedkoopman.version import __version__
+from fedkoopman.paths import folder_name
+from fedkoopman.version import NUMERICS
 
 __all__ = ["Arm", "Measured", "Runs", "variant"]
 
 METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
 FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}
-"""What --fast makes of a study, where that is less."""
+"""Upper limits of these keys with --fast."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Arm:
 
     Attributes:
         label: of its line in the figure and its row in the table.
-        study: what is run; its seed is not looked at.
+        study: what is run; its seed is ignored.
         value: its place on an axis, where the item varies a number.
     """
 
@@ -66,12 +66,12 @@ class Measured:
 
     @property
     def seeds(self) -> int:
-        """How many."""
+        """How many seeds were run."""
         return len(self.table["seeds"])
 
     @cached_property
     def slots(self) -> int:
-        """M."""
+        """Slots of a run (M)."""
         return len(self.table["curves"]["loss"][0])
 
     def curves(self, metric: str) -> NDArray[np.float64]:
@@ -117,7 +117,7 @@ class Runs:
         return tuple(Arm(a.label, _shortened(a.study), a.value) for a in arms)
 
     def slots(self, options: Options) -> int:
-        """Of all seeds and arms."""
+        """Slots of all seeds and arms together."""
         return options.seeds * sum(arm.study.slots for arm in self.chosen(options))
 
     def settings(self, options: Options) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class Runs:
         for arm in self.chosen(options):
             _check_seeds(options, arm.study)
         return {
-            "version": __version__,
+            "version": NUMERICS,
             "seeds": [options.seed + i for i in range(options.seeds)],
             "studies": {arm.label: arm.study.digest() for arm in self.chosen(options)},
         }

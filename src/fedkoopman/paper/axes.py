@@ -1,23 +1,113 @@
-"""One panel of a reproduced figure: its lines, bands, bars and ticks."""
+"""One panel of a reproduced figure: its limits and ticks, then its lines, bands and bars."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import (
+    FixedLocator,
+    FuncFormatter,
+    LogFormatterMathtext,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    NullLocator,
+)
 
 from fedkoopman.paper.result import Panel, Series
-from fedkoopman.paper.scales import STEPS, TURN, fitted, set_ticks, widened
 from fedkoopman.reports.plots import TEXT
+
+STEPS = (1, 2, 2.5, 5, 10)
+TURN = 35
+"""Degrees by which names are turned where they do not fit side by side."""
+
+MOST = 9
+"""Values on an axis that may each have a tick."""
+
+APART = 0.07
+"""Share of an axis that such ticks need between them."""
+
+
+def widened(low: float, high: float, share: float, logarithmic: bool) -> tuple[float, float]:
+    """Limits of an axis that leave a margin around the values."""
+    if logarithmic:
+        low, high = widened(math.log10(low), math.log10(high), share, False)
+        return 10.0**low, 10.0**high
+    margin = share * (high - low) or 0.1 * abs(low) or 1.0
+    return low - margin, high + margin
+
+
+def set_ticks(axis: Axis, logarithmic: bool, values: np.ndarray) -> None:
+    """Choose the ticks of an axis whose limits are set.
+
+    Arguments:
+        values: all that stand on the axis; a few of them, well apart, are the ticks themselves.
+    """
+    low, high = axis.get_view_interval()
+    places, ends = values, (low, high)
+    if logarithmic:
+        places, ends = np.log10(values), (math.log10(low), math.log10(high))
+        axis.set_minor_formatter(NullFormatter())
+    span = ends[1] - ends[0]
+    few = 1 < len(values) <= MOST and bool(np.diff(places).min() > APART * span)
+    if few and (not logarithmic or low > 1e-3):
+        axis.set_major_locator(FixedLocator(values.tolist()))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(_PLAIN)
+    elif not logarithmic:
+        whole = bool(values.size) and bool(np.all(values == np.round(values)))
+        axis.set_major_locator(MaxNLocator(6, steps=STEPS, integer=whole))
+    elif span < 0.8:
+        axis.set_major_locator(MaxNLocator(5, steps=STEPS))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(_PLAIN)
+    elif span < 2 and low > 1e-4 and high < 1e5:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+        axis.set_minor_locator(LogLocator(subs=range(1, 10), numticks=12))
+        axis.set_major_formatter(_PLAIN)
+    else:
+        axis.set_major_locator(LogLocator(numticks=7))
+        axis.set_minor_locator(LogLocator(subs=range(2, 10), numticks=7))
+        axis.set_major_formatter(LogFormatterMathtext())
+
+
+_PLAIN = FuncFormatter(lambda value, _: f"{value:.6g}".replace("-", "−"))
+
+
+def names_height(panel: Panel, width: float) -> float:
+    """Inches that names below a panel need beyond one line; 0 where they fit side by side."""
+    widths = [text_width(name) for name in panel.names]
+    if not widths or max(widths) + 0.08 < (width - 0.55) / len(widths):
+        return 0.0
+    return max(widths) * math.sin(math.radians(TURN))
+
+
+def fitted(text: str, width: float) -> str:
+    """The text on as many lines as it needs to be no wider than so many inches."""
+    characters = max(8, int(len(text) * width / max(text_width(text), 1e-9)))
+    return "\n".join(wrap(text, characters)) if characters < len(text) else text
+
+
+def text_width(text: str) -> float:
+    """Inches that a text takes in the size of a legend."""
+    figure = Figure(dpi=100)
+    drawn = figure.text(0, 0, text, size=7.5)
+    return float(drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width) / 100
+
 
 COLOURS = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
     "#56b4e9", "#882255", "#3c4043", "#999933", "#332288",
 )  # fmt: skip
-"""Okabe and Ito's, then some of Tol's: told apart by colour-blind readers too."""
+"""Okabe and Ito's colours, then some of Tol's: colour-blind readers can tell them apart."""
 
 MARKERS = "osD^vPX<>h"
 DASHES: dict[str, Any] = {
@@ -25,7 +115,7 @@ DASHES: dict[str, Any] = {
 }  # fmt: skip
 MUTED, GRID, AXIS = "#8d949b", "#e9ecef", "#b6bbc1"
 FEW = 4
-"""Lines that colour alone tells apart; of more, each has a marker as well."""
+"""Up to this many lines are told apart by colour alone; more lines have markers too."""
 
 FLOOR = 1 / 3
 """Share of a mean at which its band ends on a logarithmic axis, which has no zero to reach."""
@@ -80,7 +170,7 @@ def draw_plane(axes: Axes, panel: Panel, looks: dict[str, Look], turned: bool = 
     """Draw a panel's series over two axes.
 
     Arguments:
-        turned: whether names below the axis are written upwards, for want of room.
+        turned: whether names below the axis are written upwards, because there is no room.
     """
     lines = [_Line.of(series, panel) for series in panel.series]
     axes.set_xlabel(panel.x)

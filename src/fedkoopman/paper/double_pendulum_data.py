@@ -1,4 +1,4 @@
-"""The measured double pendulum (Section V): angles of three trials, and the paper's velocities.
+"""The measured double pendulum (Section V): its three trials, and when the pendulum moves.
 
 Myers et al. filmed a double pendulum and tracked its two links. Their archive has a folder per
 trial, with a file of times in seconds and unwrapped angles in degrees for each link. The paper's
@@ -7,33 +7,51 @@ velocity is the difference of angles 200 samples before and after, divided by th
     ω_k = (θ_j − θ_i) / (0.002 (j − i)),  i = max(0, k − 200),  j = min(k + 200, last)
 
 It prints θ_i − θ_j, which would be the velocity with the wrong sign.
+
+Speeds of `motion` are plain differences of neighbouring angles. The paper's velocity averages over
+0.8 s and hides fast swings.
 """
 
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.number_rows import number_rows
 from fedkoopman.errors import InputError
+from fedkoopman.paper.judging import all_of, number, ratio
+from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Claim
 
-__all__ = ["INTERVAL", "TRIALS", "read_trials", "states_of", "velocities"]
+__all__ = [
+    "AFTER",
+    "INTERVAL",
+    "MOVED",
+    "NOTE",
+    "TRIALS",
+    "motion",
+    "motion_claims",
+    "read_trials",
+    "states_of",
+    "velocities",
+]
+
 
 TRIALS = (1, 2, 3)
 LINKS = ("DPmean_data_RB0.csv", "DPmean_data_RB1.csv")
-"""Upper, lower."""
+"""Files of the upper and the lower link."""
 INTERVAL = 0.002
 REACH = 200
 SHORTEST = 6_000 + REACH + 1
-"""Rows without which the paper's samples and their velocities are not all there."""
+"""Fewest rows that hold all of the paper's samples with their velocities."""
 LARGEST = 64 * 2**20
-"""Bytes of a file; the authors' have about 2 million."""
+"""Largest size of a file in bytes; the authors' files have about 2 million."""
 DEEPEST = 6
-"""Folders within folders in which trials are looked for."""
+"""Depth to which folders are searched for trials."""
 
 SOURCE = (
     "give the folder or the zip of the measured double pendulum, with Trial1, Trial2 and Trial3, "
@@ -113,7 +131,7 @@ def _member_reader(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Read:
         try:
             with archive.open(member) as file:
                 return file.read(LARGEST + 1)
-        except Exception as error:  # whatever damaged, encrypted or unknown packing may cause
+        except Exception as error:  # damaged, encrypted or unknown archives
             raise zipfile.BadZipFile(" ".join(str(error).split())) from error
 
     return read
@@ -173,3 +191,87 @@ def _trial(place: PurePosixPath) -> int | None:
         if match := _TRIAL.fullmatch(part):
             return int(match[1])
     return None
+
+
+MOVED = 0.05
+"""Radians from its first angle at which a link has begun to move."""
+BEGIN, AROUND = 1000, 250
+USED, AFTER = (1000, 6000), (6000, 11000)
+"""Samples that the paper takes, and as many after them."""
+SUBSIDED = 2.0
+"""Motion has largely subsided if its speed has fallen by this factor."""
+LINK_NAMES = ("upper link", "lower link")
+
+NOTE = (
+    f"Motion: a link has begun to move where its angle is {MOVED} rad from its first; “around "
+    f"sample {BEGIN}” is read as within {AROUND} samples (half a second) of it, “largely subsided” "
+    f"as a root mean square speed, by differences of neighbouring angles, at least {SUBSIDED:g} "
+    "times lower; intervals are over the trials."
+)
+
+
+def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """First motion and speeds of every trial.
+
+    Arguments:
+        trials: states (T, 4), as `read_trials` gives them.
+
+    Returns:
+        of each trial `begins`, the first sample at which a link has moved, or None; `used` and
+        `after`, the root mean square speed of both links; `last`, where `after` ends.
+    """
+    found = []
+    for states in trials:
+        angles = states[:, [0, 2]]
+        moved = np.flatnonzero((np.abs(angles - angles[0]) > MOVED).any(axis=1))
+        speeds = np.diff(angles, axis=0) / INTERVAL
+        used, after = (
+            np.sqrt(np.mean(speeds[first:last] ** 2, axis=0)).tolist()
+            for first, last in (USED, AFTER)
+        )
+        found.append(
+            {
+                "begins": int(moved[0]) if len(moved) else None,
+                "used": used,
+                "after": after,
+                "last": min(AFTER[1], len(speeds)),
+            }
+        )
+    return found
+
+
+def motion_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
+    """The paper's statements about the samples, from what `motion` gives."""
+    begins = [trial["begins"] for trial in trials]
+    near = [begin is not None and abs(begin - BEGIN) <= AROUND for begin in begins]
+    told = ", ".join("never" if begin is None else str(begin) for begin in begins)
+    used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
+    last = min(trial["last"] for trial in trials)
+    falls = [
+        (
+            found.above(SUBSIDED),
+            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by "
+            f"{found.words}",
+        )
+        for i, link in enumerate(LINK_NAMES)
+        for found in [ratio(used[:, i], after[:, i])]
+    ]
+    return (
+        Claim(
+            f"the pendulums begin to move around sample {BEGIN}",
+            HOLDS if all(near) else FAILS,
+            f"first sample more than {MOVED} rad from the start, by trial: {told}",
+        ),
+        all_of(
+            f"the motion has largely subsided by sample {USED[1]}",
+            falls,
+            lead=f"root mean square speed, samples {USED[0]} to {USED[1]} against {AFTER[0]} to "
+            f"{last}: ",
+        ),
+        Claim(
+            "the excluded samples are noninformative and harmful to training",
+            OPEN,
+            "not computed",
+            "the paper speaks of preliminary experiments and shows none",
+        ),
+    )

@@ -1,22 +1,22 @@
-"""What the runs on the measured double pendulum say: claims, table, figure."""
+"""What the runs on the measured double pendulum say: claims, table, figure.
+
+Beside the runs stands how well any method can predict one sample from those before it (`limits`):
+squared errors of one step on the test recording, state by state. They are of holding the state, of
+advancing the angles by the recorded velocities, of the paper's equation, and of linear maps that
+least squares finds in all segments that the clients of a seed hold. None of them is a network: they
+show what the data and the choice of the state allow.
+"""
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Measured
-from fedkoopman.paper.double_pendulum_limits import (
-    EQUATION,
-    ESTIMATED,
-    HOLD,
-    TRUE,
-    TWO,
-    TWO_ESTIMATED,
-    VELOCITY,
-)
-from fedkoopman.paper.double_pendulum_motion import NOTE, motion_claims
+from fedkoopman.paper.double_pendulum_data import NOTE, motion_claims
 from fedkoopman.paper.judging import all_of, compared, number, opposite, ratio
 from fedkoopman.paper.result import FAILS, Claim, Findings, Numbers, Panel, Series, Table
 from fedkoopman.paper.showing import (
@@ -26,6 +26,95 @@ from fedkoopman.paper.showing import (
     seeds_note,
     sources_of,
 )
+
+if TYPE_CHECKING:
+    from fedkoopman.federation.experiment import Experiment
+
+States = NDArray[np.float64]
+
+HOLD = "persistence"
+VELOCITY = "angles advanced by their velocities"
+EQUATION = "the paper's equation"
+TRUE = "linear map of one state, true states"
+ESTIMATED = "linear map of one state, estimated states"
+TWO = "linear map of two states, true states"
+TWO_ESTIMATED = "linear map of two states, estimated states"
+
+
+def limits(study: Study, seed: int) -> dict[str, Any]:
+    """Errors of every way to predict, by state; errors of the estimated states; size of the test.
+
+    Arguments:
+        study: with recordings; its segments and test set are used.
+        seed: of its draws.
+    """
+    from fedkoopman.federation.sites import held_out
+    from fedkoopman.runs.experiment import experiment_of
+    from fedkoopman.systems import simulate
+
+    experiment = experiment_of(study, seed)
+    test = held_out(experiment)[0].trajectories
+    true, estimated = _segments(experiment)
+    ways: dict[str, tuple[int, Callable[[States], States]]] = {
+        HOLD: (1, lambda x: x),
+        VELOCITY: (1, lambda x: x + experiment.system.dt * x[:, [1, 1, 3, 3]] * [1, 0, 1, 0]),
+        EQUATION: (1, lambda x: simulate(experiment.system, 1, initial=x)[:, 1]),
+        TRUE: (1, _least_squares(true, 1)),
+        ESTIMATED: (1, _least_squares(estimated, 1)),
+        TWO: (2, _least_squares(true, 2)),
+        TWO_ESTIMATED: (2, _least_squares(estimated, 2)),
+    }
+    return {
+        "names": list(experiment.system.names),
+        "errors": {label: _error(test, *way).tolist() for label, way in ways.items()},
+        "test": [test.shape[0], test.shape[1] - 1],
+        "estimates": np.sqrt(np.mean((estimated - true) ** 2, axis=(0, 1))).tolist(),
+    }
+
+
+def _segments(experiment: "Experiment") -> tuple[States, States]:
+    """True and estimated states (segments, ζ, d) of all arrivals whose filter stayed finite."""
+    from fedkoopman.federation.arrivals import arrivals
+    from fedkoopman.federation.sites import Address, Sites
+    from fedkoopman.federation.workers import Workers
+
+    wanted = [
+        Address(slot, int(n))
+        for slot in range(1, experiment.slots + 1)
+        for n in np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients))
+    ]
+    with Workers(1) as workers:
+        true = Sites(experiment, perfect=True).segments(wanted, workers)
+        found = Sites(experiment, perfect=False).segments(wanted, workers)
+    pairs = [(true[address], found[address]) for address in wanted]
+    good = [(x, y) for x, y in pairs if x is not None and y is not None]
+    return np.stack([x for x, _ in good]), np.stack([y for _, y in good])
+
+
+def _least_squares(segments: States, window: int) -> Callable[[States], States]:
+    """The affine map from `window` states to the next one, by least squares."""
+    x, y = _pairs(segments, window)
+    found = np.linalg.lstsq(_with_one(x), y)[0]
+    return lambda given: _with_one(given) @ found
+
+
+def _error(test: States, window: int, predict: Callable[[States], States]) -> States:
+    x, y = _pairs(test, window)
+    error: States = np.mean((predict(x) - y) ** 2, axis=0)
+    return error
+
+
+def _pairs(trajectories: States, window: int) -> tuple[States, States]:
+    """Windows (n, window · d), oldest state first, and the state that follows each."""
+    length = trajectories.shape[1] - window
+    windows = np.concatenate([trajectories[:, i : i + length] for i in range(window)], axis=-1)
+    following = trajectories[:, window:]
+    return windows.reshape(-1, windows.shape[-1]), following.reshape(-1, following.shape[-1])
+
+
+def _with_one(x: States) -> States:
+    return np.concatenate([x, np.ones((len(x), 1))], axis=1)
+
 
 RANDOM = "random windows"
 CONSECUTIVE = "consecutive windows"
@@ -37,16 +126,16 @@ LATER = "linear network, later samples"
 LATER_CONSECUTIVE = "linear network, consecutive windows, later samples"
 
 FALL = 5.0
-"""A score counts as low that has fallen by this factor."""
+"""A score counts as low if it has fallen by this factor."""
 STAYS = 2.0
-"""A score has converged whose last slots are at most so many times its best ones before."""
+"""A score has converged if its last slots are at most this many times its best ones before."""
 COLUMNS = ("loss", "l2", "l3", "E", "E1")
 
 
 def judge(found: Mapping[str, Measured]) -> Findings:
     """The runs, by label.
 
-    The first carries what `double_pendulum_limits.limits` and `double_pendulum_motion.motion` give.
+    The first carries what `limits` and `double_pendulum_data.motion` give.
     """
     arms = list(found.values())
     limits = found[RANDOM].table["limits"]
@@ -121,7 +210,7 @@ def _converges(text: str, arm: Measured, metric: str) -> Claim:
 
 
 def _autoencoder(arms: Iterable[Measured]) -> str:
-    """What of the failure is in giving back the state itself, if that alone is above."""
+    """How bad reconstruction is, if it alone is worse than persistence; else nothing."""
     found = [(arm.label, ratio(arm.tail("l2"), arm.persistence("l3"))) for arm in arms]
     if any(not one.low > 1 for _, one in found):
         return ""
@@ -214,7 +303,7 @@ def _notes(found: Mapping[str, Measured], limits: Mapping[str, Any]) -> tuple[st
 
 
 def _differences(first: str, second: str) -> str:
-    """What a study, given as TOML, sets otherwise than another."""
+    """The keys in which the second of two studies, given as TOML, differs from the first."""
     before, after = (_flat(tomllib.loads(text)) for text in (first, second))
     keys = [key for key in after if key != "name" and after[key] != before.get(key)]
     return ", ".join(f"{key} = {after[key]}" for key in keys)

@@ -26,7 +26,7 @@ CLOSE = 1.1
 DEARER = 2.0
 """Costs above this factor are significantly higher."""
 FEWEST = 10
-"""Trajectories below which a bootstrap interval decides nothing."""
+"""Fewest trajectories for which a bootstrap interval decides a claim."""
 UNDECIDED = (
     "the interval over these trajectories leaves it open; more of them, in another directory, may "
     "decide (--trajectories)"
@@ -46,7 +46,7 @@ class Score:
     interval: float
     """Half width of the 95 % interval of ε over trajectories."""
     seconds: float
-    """Per trajectory, compiled beforehand."""
+    """Time per trajectory, without compilation."""
     each: Sequence[float]
     """Mean error of every trajectory, for paired comparisons."""
 
@@ -58,7 +58,7 @@ class Judge:
     scores: Mapping[tuple[str, float], Score]
     spreads: Mapping[tuple[str, float], Mapping[str, float]]
     extended: str
-    """What is to be said where the extended filter decides."""
+    """A remark for claims that the extended filter decides."""
 
     def lowest(self, text: str, best: str, noise: float, sign: int = 1) -> Claim:
         """Whether a filter has the lowest ε of the four, or the highest (sign −1)."""
@@ -162,7 +162,7 @@ class Judge:
         return np.array([middle - half, middle + half])
 
     def told(self, a: str, b: str, noise: float) -> str:
-        """The difference for a reader."""
+        """The difference in words."""
         middle, half = self._paired(a, b, noise)
         share = 100 * middle / self.scores[b, noise].error
         return (
@@ -180,7 +180,7 @@ class Judge:
 def estimator_claims(
     scores: Sequence[Score], spreads: Sequence[Mapping[str, Any]], extended: str
 ) -> tuple[Claim, ...]:
-    """The text's statements, in its order."""
+    """The statements of the paper's text, in its order."""
     judge = Judge(
         {(s.method, s.noise): s for s in scores},
         {(s["method"], s["noise"]): s for s in spreads},
@@ -211,7 +211,7 @@ def estimator_claims(
 
 
 def readings() -> str:
-    """How the text's words are read."""
+    """How we read the words of the paper's text."""
     close = f"{100 * (CLOSE - 1):.0f} %"
     return (
         f"Readings: “comparably” is ε within {close}, “competitive” ε at most {close} above each "

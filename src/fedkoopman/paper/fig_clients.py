@@ -11,12 +11,12 @@ COUNTS = (1, 2, 3, 5, 10, 15, 20, 25)
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per number of clients."""
+    """One arm per number of clients."""
     return tuple(Arm(f"N = {n}", variant({"clients.count": n}), n) for n in COUNTS)
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """E falls, then rises; at N = 25 it has risen."""
+    """Judge whether E falls and then rises, and whether it has risen at N = 25."""
     every = list(found.values())
     last = ratio(found["N = 25"].tail("E"), found["N = 20"].tail("E"))
     risen = last.above(1.0)

@@ -22,12 +22,12 @@ SHOWN = 60
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per scheme."""
+    """One arm per scheme."""
     return tuple(Arm(label, variant({"scheme": name})) for label, name in SCHEMES.items())
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Who is worst, who is best, and who is alike, in loss, in E and one step ahead."""
+    """Judge which scheme is worst, best or alike: in loss, in E and one step ahead."""
     ours, alone, perfect, central = (found[label] for label in SCHEMES)
     segment = {label: _one_step_error(arm) for label, arm in found.items()}
     loss = {label: arm.tail("loss") for label, arm in found.items()}
@@ -123,7 +123,7 @@ def _worst(text: str, metric: str, worst: Measured, others: tuple[Measured, ...]
 
 
 def _one_step_error(arm: Measured) -> np.ndarray:
-    """Of the trajectory that each seed keeps."""
+    """Errors on the trajectory that each seed keeps."""
     errors = []
     for rollout in arm.table["rollouts"]:
         truth, predicted = (np.array(rollout[name], float) for name in ("truth", "one_step"))

@@ -18,7 +18,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError
 from fedkoopman.paper.arms import Arm, Runs
-from fedkoopman.paper.double_pendulum_data import SOURCE, read_trials
+from fedkoopman.paper.double_pendulum_data import SOURCE, motion, read_trials
 from fedkoopman.paper.double_pendulum_judging import (
     CONSECUTIVE,
     LATER,
@@ -29,8 +29,8 @@ from fedkoopman.paper.double_pendulum_judging import (
     PERFECT,
     RANDOM,
     judge,
+    limits,
 )
-from fedkoopman.paper.double_pendulum_motion import motion
 from fedkoopman.paper.result import Options, Tell
 
 __all__ = ["ITEM", "SLICES", "arms"]
@@ -98,8 +98,6 @@ class DoublePendulum(Runs):
 
     def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
         """Write the slices, run the studies, and find what could be reached."""
-        from fedkoopman.paper.double_pendulum_limits import limits
-
         tell("measured data")
         trials = _trials(options)
         _write(options.runs / FOLDER, slices(trials))

@@ -11,13 +11,13 @@ EPOCHS = (1, 5, 10, 20, 30, 50)
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per number of epochs."""
+    """One arm per number of epochs."""
     return tuple(Arm(f"{e} epochs" if e > 1 else "1 epoch", variant({"training.epochs": e}), e)
                  for e in EPOCHS)  # fmt: skip
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """More epochs, less error, more time."""
+    """Judge whether more epochs lower the error and take more time."""
     every = list(found.values())
     error = [arm.tail("E") for arm in every]
     tenfold = trend(EPOCHS, [1 / e for e in error])

@@ -29,7 +29,7 @@ ALL_NOISY = tuple(_all(level) for level in LEVELS)
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """Zero to five clients at three times the noise, then all at more."""
+    """Arms with zero to five clients at three times the noise, then all clients at more."""
     labels = dict.fromkeys(MIXED + ALL_NOISY)
     return tuple(Arm(label, _study(label)) for label in labels)
 
@@ -41,7 +41,7 @@ def _study(label: str) -> Study:
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Fluctuation grows with noisy clients and with their noise; averaging mitigates it."""
+    """Judge whether noisy clients make losses fluctuate, and whether averaging mitigates it."""
     shake = {label: arm.fluctuation("loss") for label, arm in found.items()}
     loss = {label: arm.tail("loss") for label, arm in found.items()}
     more = trend([1 + i for i in range(CLIENTS + 1)], [shake[label] for label in MIXED])

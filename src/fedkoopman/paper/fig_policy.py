@@ -12,7 +12,7 @@ LITTLE = 1.5
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """Random, Round-Robin and five thresholds."""
+    """Arms of Random, Round-Robin and five thresholds."""
     return (
         Arm("Random", variant({"policy.name": "random"})),
         Arm("Round-Robin", variant({"policy.name": "round-robin"})),
@@ -21,7 +21,7 @@ def arms(options: Options) -> tuple[Arm, ...]:
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Little difference; ρ = 7 best."""
+    """Judge whether policies differ little, and whether ρ = 7 is best."""
     every = list(found.values())
     error = {arm.label: arm.tail("E") for arm in every}
     low, *_, second, high = sorted(every, key=lambda arm: or_infinity(arm.tail("E").mean()))

@@ -9,12 +9,12 @@ PROBABILITIES = tuple(i / 10 for i in range(1, 11))
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per probability."""
+    """One arm per probability."""
     return tuple(Arm(f"p = {p:g}", variant({"clients.probability": p}), p) for p in PROBABILITIES)
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """E falls, then rises."""
+    """Judge whether E falls and then rises."""
     every = list(found.values())
     return shown(
         every,

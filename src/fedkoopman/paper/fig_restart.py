@@ -11,12 +11,12 @@ FALL = 10.0
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per restart interval."""
+    """One arm per restart interval."""
     return tuple(Arm(f"ξ = {k}", variant({"segments.restart": k}), k) for k in INTERVALS)
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """The loss is small for all, and grows with the interval."""
+    """Judge whether the loss is small for all intervals, and grows with them."""
     every = list(found.values())
     tenfold = trend(INTERVALS, [arm.tail("loss") for arm in every])
     return shown(

@@ -13,7 +13,7 @@ FALL = 10.0
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per system."""
+    """One arm per system."""
     changes = {"scheme": "perfect-data", "clients.sensor": {"kind": "identity"}}
     return tuple(
         Arm(label, variant({"system.name": name, **changes})) for label, name in SYSTEMS.items()
@@ -21,7 +21,7 @@ def arms(options: Options) -> tuple[Arm, ...]:
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Loss falls, and is ordered by dimension and by kind of nonlinearity."""
+    """Judge whether losses fall, and are ordered by dimension and by kind of nonlinearity."""
     loss = {label: arm.tail("loss") for label, arm in found.items()}
     fall = compared([(n, a.untrained("loss"), loss[n]) for n, a in found.items()], FALL)
     lorenz = [(f"Lorenz63 to {n}", loss["Lorenz63"], loss[n]) for n in ("Van der Pol", "pendulum")]

@@ -15,7 +15,7 @@ LOW = 0.01
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One: identity sensors, Σ_f = Σ_h = 0.0025 I."""
+    """One arm: identity sensors, Σ_f = Σ_h = 0.0025 I."""
     changes = {
         "system.name": "yni",
         "clients.sensor": {"kind": "identity"},
@@ -26,7 +26,7 @@ def arms(options: Options) -> tuple[Arm, ...]:
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """The loss is down early, and the error small beside the states' own variance."""
+    """Judge whether the loss falls early, and the error is small beside the states' variance."""
     arm = found[LABEL]
     slot = _fallen(arm)
     early = HOLDS if slot <= QUICK * arm.slots else FAILS

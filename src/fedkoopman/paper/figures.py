@@ -20,10 +20,12 @@ from fedkoopman.paper.axes import (
     Look,
     draw_plane,
     draw_space,
+    fitted,
     looks_of,
+    names_height,
+    text_width,
 )
 from fedkoopman.paper.result import Panel
-from fedkoopman.paper.scales import fitted, names_height, text_width
 from fedkoopman.reports.plots import TEXT
 
 __all__ = ["draw", "save"]
@@ -32,7 +34,7 @@ ONE_COLUMN, PAGE = 3.5, 7.16
 """Widths in inches of one column and of both."""
 
 HEIGHTS = {1: 2.35, 2: 2.45, 3: 2.2}
-"""Of panels in inches, by how many stand in a row."""
+"""Heights of panels in inches, by how many stand in a row."""
 
 STYLE: dict[Any, Any] = {
     # both fonts come with matplotlib, so that every machine draws the same letters
@@ -51,7 +53,7 @@ STYLE: dict[Any, Any] = {
 }  # fmt: skip
 
 ROW, HANDLE, GAP = 0.16, 0.29, 0.17
-"""Of a legend, in inches: height of a row, width of a line with its gap, and between columns."""
+"""Sizes of a legend in inches: height of a row, width of a line, gap between columns."""
 
 
 def draw(panels: Sequence[Panel]) -> Figure:
@@ -97,7 +99,7 @@ def draw(panels: Sequence[Panel]) -> Figure:
 
 
 def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
-    """Write STEM.pdf and STEM.png, with nothing in them that changes from day to day."""
+    """Write STEM.pdf and STEM.png, without dates, so that equal figures are equal files."""
     targets = stem.with_name(f"{stem.name}.pdf"), stem.with_name(f"{stem.name}.png")
     with rc_context(STYLE):
         for target, metadata in zip(

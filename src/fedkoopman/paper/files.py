@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkoopman.durable import write_whole, writing
-from fedkoopman.paper.item import Reproduced
-from fedkoopman.paper.result import Numbers
+from fedkoopman.paper.result import Numbers, Reproduced
 
 __all__ = ["Saved", "read_numbers", "read_saved", "write_index", "write_item", "write_numbers"]
 
@@ -83,8 +82,7 @@ def read_saved(out: Path, name: str) -> Saved | None:
 def write_item(out: Path, item: Reproduced) -> Path:
     """Write an item's CSV files, figure and Markdown, and last its page, which is returned."""
     from fedkoopman.paper.figures import draw, save
-    from fedkoopman.paper.markdown import item_markdown
-    from fedkoopman.paper.pages import item_page
+    from fedkoopman.paper.pages import item_markdown, item_page
 
     folder = _made(out / item.name)
     for name, numbers in zip(item.tables, item.findings.numbers, strict=True):
@@ -105,8 +103,7 @@ def write_index(out: Path, items: Sequence[Reproduced]) -> tuple[Path, Path]:
         out: where the items' own files already are.
         items: in the order in which they are shown.
     """
-    from fedkoopman.paper.markdown import paper_markdown
-    from fedkoopman.paper.pages import index_page
+    from fedkoopman.paper.pages import index_page, paper_markdown
 
     images = _made(out / "paper")
     for item in items:

@@ -134,12 +134,12 @@ def dips(labels: Sequence[str], values: Sequence[Values]) -> tuple[tuple[str, st
 
 
 def opposite(verdict: str) -> str:
-    """The verdict on the contrary."""
+    """The verdict on the opposite statement."""
     return {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, OPEN)
 
 
 def number(value: float) -> str:
-    """A number for a reader."""
+    """A number as pages show it."""
     if not np.isfinite(value):
         return "not finite"
     if 1000 <= abs(value) < 1e6:
@@ -164,5 +164,5 @@ def _interval(logs: Values) -> Interval:
 
 
 def or_infinity(value: float) -> float:
-    """What is not finite has diverged, and so is worst."""
+    """The value, or infinity if it is not finite: a score that diverged is the worst."""
     return value if np.isfinite(value) else np.inf

@@ -104,7 +104,7 @@ def tails(arms: Iterable[Measured], metrics: Sequence[str] = ("loss", "l3", "E")
 
 
 def mean_and_spread(values: NDArray[np.float64]) -> str:
-    """Values of several seeds for a reader."""
+    """Mean and standard deviation over seeds, as pages show them."""
     if len(values) == 1:
         return number(values[0])
     return f"{number(values.mean())} ± {number(values.std(ddof=1))}"
@@ -113,7 +113,7 @@ def mean_and_spread(values: NDArray[np.float64]) -> str:
 def grows(
     name: str, arms: Sequence[Measured], count: Callable[[Measured], float]
 ) -> tuple[str, str]:
-    """Whether a count, whose spread is not worth telling, grows from arm to arm."""
+    """Whether a count grows from arm to arm; its spread over seeds is not shown."""
     values = [count(arm) for arm in arms]
     listed = ", ".join(f"{arm.label}: {number(v)}" for arm, v in zip(arms, values, strict=True))
     rising = all(a < b for a, b in itertools.pairwise(values))
@@ -148,7 +148,7 @@ def sources_of(arms: Iterable[Measured]) -> tuple[tuple[str, str], ...]:
 
 
 def seeds_note(arms: Iterable[Measured], shared: bool = True) -> str:
-    """Over what was averaged.
+    """A note on the seeds and slots over which means are taken.
 
     Arguments:
         shared: whether a seed's trajectories, noise and first model are the same in all settings.

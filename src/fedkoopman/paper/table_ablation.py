@@ -29,12 +29,12 @@ def _weights(label: str) -> list[float]:
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
-    """One per row."""
+    """One arm per row."""
     return tuple(Arm(row, variant({"training.loss_weights": _weights(row)})) for row in PAPER)
 
 
 def judge(found: dict[str, Measured]) -> Findings:
-    """Left-out losses grow; each cell goes the way of the paper's."""
+    """Judge whether losses grow when they are left out, and whether cells move as in the paper."""
     changes = {
         (row, i): ratio(found[row].tail(loss), found[FULL].tail(loss))
         for row in PAPER if row != FULL

@@ -28,14 +28,14 @@ from fedkoopman.paper.estimators_judging import (
 from fedkoopman.paper.result import Findings, Numbers, Options, Table, Tell
 from fedkoopman.sensors import LinearSensor, Sensor, observe
 from fedkoopman.systems import Lorenz63, simulate
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 STEPS, TAIL, PARTICLES = 300, 100, 1000
 FAST_TRAJECTORIES = 3
 LEVELS = (1.0, 4.0)
 
 RESAMPLES = 4000
-"""Of the trajectories, for the intervals of differences of 𝒱."""
+"""Bootstrap samples of the trajectories, for intervals of differences of 𝒱."""
 
 METHODS = {
     UKF: ("ukf", False),
@@ -65,7 +65,7 @@ class Estimators:
     def settings(self, options: Options) -> dict[str, Any]:
         """Trajectories and their seed."""
         count = min(options.trajectories, FAST_TRAJECTORIES if options.fast else 10**9)
-        return {"version": __version__, "form": 2, "trajectories": count, "seed": options.seed}
+        return {"version": NUMERICS, "form": 2, "trajectories": count, "seed": options.seed}
 
     def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
         """Run all methods at both noise levels on the same trajectories."""

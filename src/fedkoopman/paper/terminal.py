@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from fedkoopman.paper.item import FAST, VERDICTS, Reproduced, counts, worded
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN
+from fedkoopman.paper.result import FAILS, FAST, HOLDS, OPEN, VERDICTS, Reproduced, counts, worded
 from fedkoopman.paper.result import Table as ItemTable
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ LABEL = 24
 """Columns for a row's label; a longer one takes several lines where there is no room."""
 
 GAP = 3
-"""Columns that a table's column takes beside its text."""
+"""Width of the gap between two columns of a table."""
 
 
 def show(item: Reproduced) -> None:

@@ -1,18 +1,20 @@
 """Theorem 1 on quadratic losses: the bound, the process that it is proved for, and FedAvg-M.
 
-Expectations are exact (`quadratic_moments`); simulated means over draws stand beside them.
+Expectations are exact; means over simulated draws stand beside them (`quadratics`).
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
+from fedkoopman.paper.judging import number
 from fedkoopman.paper.quadratics import Quadratics, draw_quadratics
-from fedkoopman.paper.result import Findings, Options, Tell
+from fedkoopman.paper.result import Findings, Numbers, Options, Panel, Series, Table, Tell
+from fedkoopman.paper.theorem1_claims import PROCESSES, Row, all_steps, claims_of, notes_of
 from fedkoopman.paper.theorem1_comparison import compare, compare_draws, uneven_errors
-from fedkoopman.paper.theorem1_findings import findings_of
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = ["ITEM"]
 
@@ -30,7 +32,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "L = 10 μ": {"smoothness": 10.0},
     "start 10 times as far": {"initial": 100.0},
 }
-"""Other problems, by what is different in them."""
+"""Other problems: what each of them changes in the default one."""
 
 NOISY = {"heterogeneity": 0.01, "initial": 0.01, "gradient_noise": 0.0, "error": 10.0}
 """A problem in which the error outweighs the gradients."""
@@ -61,7 +63,7 @@ FULL = Sizes(
 FAST = Sizes(400, 200, 200, 50, (1, 0.5, 0.1, 0.01, 0.001, 0), (1, 0.5, 0.01, 0.001))
 
 STEPS, STEPS_SIMULATED = (1, 5, 10), (1, 5)
-"""E; of other problems 1."""
+"""Values of E; other problems are computed with E = 1 only."""
 
 SHOWN = (0.5, 0.001)
 """The p whose curves over slots are kept."""
@@ -82,7 +84,7 @@ class Theorem1:
         """Problems, sizes and the seed."""
         sizes = _sizes(options)
         return {
-            "version": __version__,
+            "version": NUMERICS,
             "seed": options.seed,
             "problem": PROBLEM,
             "other_problems": OTHERS,
@@ -139,8 +141,17 @@ class Theorem1:
         }
 
     def findings(self, numbers: dict[str, Any]) -> Findings:
-        """Claims, table and panels."""
-        return findings_of(numbers)
+        """Claims, table, panels and CSV."""
+        fast = " --fast" if numbers["fast"] else ""
+        command = f"fedkoopman reproduce theorem1 --seed {numbers['seed']}{fast}"
+        return Findings(
+            claims=claims_of(numbers),
+            table=table_of(numbers),
+            numbers=csv_of(numbers),
+            panels=panels_of(numbers),
+            notes=notes_of(numbers),
+            sources=(("all numbers", command),),
+        )
 
 
 def _sizes(options: Options) -> Sizes:
@@ -154,6 +165,96 @@ def _listed(sizes: Sizes) -> dict[str, Any]:
 
 def _problem(seed: int, changes: dict[str, Any] | None = None) -> Quadratics:
     return draw_quadratics(np.random.default_rng([seed, 0]), **{**PROBLEM, **(changes or {})})
+
+
+def table_of(numbers: dict[str, Any]) -> Table:
+    """A row per p: how likely empty rounds are, what they do to the drift, and the worst ratios."""
+    columns = ["p", "empty rounds", "mean (rounds since alike)²", "drift / Lemma 1's, E = 1"]
+    for steps in all_steps(numbers):
+        columns += [f"E = {steps}: {name}" for name in PROCESSES.values()]
+    rows = []
+    for first in (row for row in numbers["grid"] if row["E"] == 1):
+        since = first["rounds_square"]
+        cells = [f"{first['p']:g}", f"{100 * first['empty']:.4g} %"]
+        cells += ["–" if since is None else number(since), number(first["lemma1"])]
+        for row in (row for row in numbers["grid"] if row["p"] == first["p"]):
+            cells += [number(row[f"{process}_derived_worst"]) for process in PROCESSES]
+        rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows))
+
+
+def csv_of(numbers: dict[str, Any]) -> tuple[Numbers, ...]:
+    """All comparisons, the curves over slots, and the draws."""
+    base = [{"problem": "default", "empty_rounds": "kept", **row} for row in numbers["grid"]]
+    base += [
+        {"problem": "default", "empty_rounds": "drawn again", **row}
+        for row in numbers["never_empty"]
+    ]
+    base += [{"empty_rounds": "kept", **row} for row in numbers["others"]]
+    base += [{"problem": "large error", "empty_rounds": "kept", **row} for row in numbers["noisy"]]
+    columns = tuple(base[0])
+    lists = ("slots", "printed", "derived", *PROCESSES)
+    curves = _flat(numbers["curves"], ("E", "p"), lists)
+    drawn = ("slots", "mean", "uncertainty", "expected", "derived")
+    draws = _flat(numbers["simulated"], ("E", "p", "process", "never_empty"), drawn)
+    return (
+        Numbers("", columns, tuple(tuple(row.get(name) for name in columns) for row in base)),
+        Numbers("slots", ("E", "p", "slot", *lists[1:]), curves),
+        Numbers("draws", ("E", "p", "process", "never_empty", "slot", *drawn[1:]), draws),
+    )
+
+
+def _flat(
+    rows: Iterable[Row], single: Sequence[str], lists: Sequence[str]
+) -> tuple[tuple[Any, ...], ...]:
+    """Rows that hold lists, as one row per place in them."""
+    return tuple(
+        (*(row[name] for name in single), *values)
+        for row in rows
+        for values in zip(*(row[name] for name in lists), strict=True)
+    )
+
+
+def panels_of(numbers: dict[str, Any]) -> tuple[Panel, ...]:
+    """Bounds and processes over slots at a large and a small p; worst ratios against p."""
+    shown = [curve for curve in numbers["curves"] if curve["E"] == 1]
+    return (*(_over_slots(curve, numbers) for curve in shown), _ratios(numbers))
+
+
+def _over_slots(curve: Row, numbers: dict[str, Any]) -> Panel:
+    def line(label: str, key: str, style: str = "line", muted: bool = False) -> Series:
+        return Series(label, curve["slots"], curve[key], style=style, muted=muted)
+
+    drawn = tuple(
+        Series(
+            f"mean over {numbers['sizes']['draws']:,} draws",
+            row["slots"],
+            row["mean"],
+            style="points",
+        )
+        for row in numbers["simulated"]
+        if (row["E"], row["p"], row["never_empty"]) == (1, curve["p"], False)
+    )
+    lines = (
+        *(line(f"{name}, E = 1", process) for process, name in PROCESSES.items()),
+        line("bound, derived", "derived", muted=True),
+        line("bound, printed", "printed", style="dashed", muted=True),
+    )
+    title = f"p = {curve['p']:g}, E = 1"
+    return Panel(title, "slot t", "E‖ω_t − ω*‖²", (*lines, *drawn), log_x=True, log_y=True)
+
+
+def _ratios(numbers: dict[str, Any]) -> Panel:
+    series = []
+    for steps in all_steps(numbers)[:2]:
+        rows = [row for row in numbers["grid"] if row["E"] == steps and row["p"] > 0]
+        p = [row["p"] for row in rows]
+        for process, name in PROCESSES.items():
+            ratio = [row[f"{process}_derived_worst"] for row in rows]
+            series.append(Series(f"{name}, E = {steps}", p, ratio))
+    series.append(Series("bound, derived", [min(p), 1], [1, 1], muted=True))
+    title = "worst slot, against p"
+    return Panel(title, "p", "expected / bound", tuple(series), log_x=True, log_y=True)
 
 
 ITEM = Theorem1()

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.paper.quadratic_moments import Expected, expect
-from fedkoopman.paper.quadratics import Process, Quadratics, simulate
+from fedkoopman.paper.quadratics import Expected, Process, Quadratics, expect, simulate
 from fedkoopman.theory import bound, decreasing_steps, selected
 
 __all__ = ["Compared", "compare", "compare_draws", "uneven_errors"]
@@ -33,7 +32,7 @@ class Compared:
     expected: dict[Process, Expected]
 
     def bounds(self, place: int) -> dict[str, Array]:
-        """At one p, for t = 0 … T."""
+        """Both forms of the bound at one p, for t = 0 … T."""
         constants = self.problem.constants(
             self.gradient_square(place), self.probabilities[place], self.steps, self.never_empty
         )
@@ -47,7 +46,7 @@ class Compared:
         return max(float(one.gradient_square[place]) for one in self.expected.values())
 
     def rows(self) -> list[dict[str, Any]]:
-        """One per p: what the bounds are, and how the processes compare with them."""
+        """One row per p: the bounds, and how the processes compare with them."""
         return [self._row(place) for place in range(len(self.probabilities))]
 
     def _row(self, place: int) -> dict[str, Any]:
@@ -93,7 +92,7 @@ class Compared:
         return float((self.expected["appendix"].spread[place, t - 1] / proved).max())
 
     def curves(self, probability: float) -> dict[str, Any]:
-        """Over slots at one p."""
+        """Bounds and processes over slots at one p."""
         place = list(self.probabilities).index(probability)
         last = len(self.step_sizes) // self.steps
         rounds = np.unique(np.geomspace(1, last, 60).round().astype(int))
@@ -179,7 +178,7 @@ def compare_draws(
 def uneven_errors(problem: Quadratics, slots: int, probability: float) -> dict[str, Any]:
     """What uneven errors do to the bound and to the expected distance after the last slot, E = 1.
 
-    G is the given problem's throughout.
+    G is that of the given problem in all cases.
 
     Returns:
         pairs (derived bound, expected distance): `even` of the problem as it is;

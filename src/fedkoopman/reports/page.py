@@ -94,7 +94,7 @@ class Page:
         self._parts.append("</div>")
 
     def code(self, text: str, folded: str = "") -> None:
-        """Add text to be read letter by letter; `folded` as in `table`."""
+        """Add text in a fixed-width font; `folded` as in `table`."""
         block = f"<pre><code>{escape(text)}</code></pre>"
         self._parts.append(_folded(folded, block) if folded else block)
 
@@ -124,12 +124,12 @@ def _plotly() -> bytes:
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number for a reader."""
+    """A number as pages show it."""
     return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
 
 
 def counted(amount: int, noun: str) -> str:
-    """So many of something."""
+    """A count with its noun, in the singular or plural."""
     return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 

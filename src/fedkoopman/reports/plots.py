@@ -1,7 +1,7 @@
-"""Figures of estimated states."""
+"""Pictures in files: estimated states, what a model forecasts, and its spectrum."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 PLOTS = (".png", ".svg", ".pdf")
 MOST_COLUMNS = 4
@@ -119,3 +120,125 @@ def _dress(axes: "Axes") -> None:
     axes.set_axisbelow(True)
     axes.tick_params(colors=TEXT, labelsize=9)
     axes.margins(x=0.01)
+
+
+AHEAD, AHEAD_BAND, GROWING = "#b5541c", "#f0b98d", "#b5541c"
+SHOWN_PAST = 2.0
+"""How much of the past is drawn, in lengths of the forecast."""
+
+
+def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
+    """Draw one panel per state: the last of the past, then the forecast with its ±2σ band.
+
+    Arguments:
+        path: a .png, .svg or .pdf file.
+        past, future: of many trajectories the first few, side by side.
+    """
+    from matplotlib.figure import Figure
+
+    d, count = len(past.names), len(past.means)
+    shown = min(count, MOST_COLUMNS)
+    figure = Figure(figsize=(max(8.0, 4.2 * shown), 1.2 + 1.8 * d), layout="constrained")
+    grid = figure.subplots(d, shown, sharex="col", sharey="row", squeeze=False)
+    past_std, future_std = past.stds, future.stds
+    for column in range(shown):
+        t, ahead = past.times[column], future.times[column]
+        recent = t >= t[-1] - SHOWN_PAST * (ahead[-1] - t[-1])
+        for i, axes in enumerate(grid[:, column]):
+            before = past.means[column][recent, i]
+            _observed(axes, t[recent], past.observed[column][recent, i])
+            _band(axes, t[recent], before, past_std[column][recent, i], LINE, BAND, "so far")
+            _band(
+                axes,
+                np.concatenate([t[-1:], ahead]),
+                np.concatenate([before[-1:], future.means[column][:, i]]),
+                np.concatenate([past_std[column][-1:, i], future_std[column][:, i]]),
+                AHEAD,
+                AHEAD_BAND,
+                "forecast",
+            )
+            axes.axvline(t[-1], color="#c4c7cb", lw=0.8, zorder=0)
+            _dress(axes)
+        if past.labels is not None and count > 1:
+            grid[0, column].set_title(f"segment {past.labels[column]}", color=TEXT, size=10)
+        grid[-1, column].set_xlabel("time", color=TEXT)
+    label_panels(figure, grid, past)
+    figure.savefig(path, dpi=150)
+
+
+def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Draw the eigenvalues of K with the unit circle, and how far each state moves with each mode.
+
+    Arguments:
+        path: a .png, .svg or .pdf file.
+        rows: of the spectrum, as `fedkoopman.koopman.facts` gives them.
+    """
+    from matplotlib.figure import Figure
+
+    names = list(rows[0]["mode"])
+    height = max(4.4, 1.4 + 0.26 * len(rows))
+    figure = Figure(figsize=(10.0, height), layout="constrained")
+    plane, table = figure.subplots(1, 2, width_ratios=[1.1, 1])
+    turn = np.linspace(0, 2 * np.pi, 181)
+    plane.plot(np.cos(turn), np.sin(turn), ":", color=DOTS, lw=1, label="unit circle")
+    values = np.array([complex(*row["eigenvalue"]) for row in rows])
+    for kind, colour, marker, chosen in (
+        ("fades", LINE, "o", np.abs(values) <= 1),
+        ("grows", GROWING, "D", np.abs(values) > 1),
+    ):
+        if chosen.any():
+            mine = values[chosen]
+            both = np.concatenate([mine, mine[mine.imag > 0].conj()])
+            plane.plot(both.real, both.imag, marker, color=colour, ms=6, alpha=0.8, label=kind)
+    reach = 1.1 * max(1.0, float(np.abs(values).max()))
+    plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    plane.set_xlabel("real part", color=TEXT)
+    plane.set_ylabel("imaginary part", color=TEXT)
+    plane.set_title("eigenvalues of K", color=TEXT, size=10)
+    plane.locator_params(nbins=6)
+    _dress(plane)
+    figure.legend(loc="outside lower left", ncols=3, frameon=False, labelcolor=TEXT, fontsize=9)
+    shares = np.array([[row["mode"][name] for name in names] for row in rows])
+    table.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+    table.set_xticks(range(len(names)), names, color=TEXT)
+    table.set_yticks(range(len(rows)), [_title(row) for row in rows], color=TEXT, size=8)
+    table.yaxis.tick_right()
+    table.tick_params(length=0)
+    for spine in table.spines.values():
+        spine.set_visible(False)
+    table.set_title("how far states move with each mode", color=TEXT, size=10)
+    figure.savefig(path, dpi=150)
+
+
+def _title(row: dict[str, Any]) -> str:
+    from fedkoopman.koopman.facts import pace
+
+    turning = f"{row['frequency']:.3g} per unit of time, " if row["frequency"] else ""
+    return f"{turning}{pace(row)}"
+
+
+def _band(
+    axes: "Axes",
+    time: np.ndarray,
+    mean: np.ndarray,
+    std: np.ndarray,
+    line: str,
+    band: str,
+    label: str,
+) -> None:
+    if std.max() > 0:
+        axes.fill_between(
+            time,
+            mean - 2 * std,
+            mean + 2 * std,
+            color=band,
+            alpha=0.55,
+            lw=0,
+            label=f"{label} ±2σ",
+        )
+    axes.plot(time, mean, color=line, lw=1.3, label=label)
+
+
+def _observed(axes: "Axes", time: np.ndarray, values: np.ndarray) -> None:
+    if np.isfinite(values).any():
+        axes.plot(time, values, ".", ms=3, color=DOTS, mew=0, alpha=0.8, label="observed", zorder=1)

@@ -21,7 +21,7 @@ WIDE = 140
 
 
 def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
-    """A mean, and where there are several seeds its standard deviation, for a reader.
+    """A mean, and where there are several seeds its standard deviation, as text.
 
     Arguments:
         spread: "mean" and "std", as in a summary; what was not finite may be missing or None.

@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.config.toml import toml_value
 from fedkoopman.errors import InputError
+from fedkoopman.paths import folder_name
 
 __all__ = ["Combination", "Grid", "combinations", "read_grid", "split_values", "written"]
 
@@ -47,7 +47,7 @@ def read_grid(words: Sequence[str]) -> Grid:
 
 
 def split_values(text: str, whose: str = "the list") -> list[str]:
-    """Cut a text at its commas, but for those inside brackets, braces and quotes.
+    """Split a text at its commas, except inside brackets, braces and quotes.
 
     Arguments:
         text: as "[1, 1], [1, 3]", which holds two values.

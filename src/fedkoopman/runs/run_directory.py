@@ -18,7 +18,7 @@ from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = ["RunDirectory", "seconds_told", "study_in"]
 
@@ -96,7 +96,7 @@ class RunDirectory:
     def of_seed(self, seed: int) -> SeedDirectory:
         """The directory of one seed."""
         path = self.path / f"seed-{seed}" if self.nested else self.path
-        return SeedDirectory(path, f"{self.study.digest()}:{seed}")
+        return SeedDirectory(path, self.study.seeded_digest(seed))
 
     @classmethod
     def _found(
@@ -274,7 +274,7 @@ def _about(path: Path) -> dict[str, Any]:
 
 def _versions() -> str:
     """What the bits of a model depend on."""
-    return f"fedkoopman {__version__}, jaxlib {version('jaxlib')}"
+    return f"fedkoopman {NUMERICS}, jaxlib {version('jaxlib')}"
 
 
 def _difference(old: Study, new: Study) -> str:

@@ -3,7 +3,7 @@
     sweep(Study.paper_default(), {"training.epochs": [5, 10]}, out="runs/epochs")
 
 `DIR/study.toml` holds the study that the grid varies, `DIR/sweep.toml` the grid; both are written
-before the first combination runs, and a sweep is gone on with only as it was begun.
+before the first combination runs, and a sweep is resumed only as it was begun.
 """
 
 import json
@@ -50,7 +50,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes a sweep the one it is.
+    """What identifies a sweep.
 
     Attributes:
         digest: of the study that the grid varies.
@@ -144,7 +144,7 @@ def _summary(
         summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
         if isinstance(summary, dict) and summary.get("finished"):
             return summary
-    except (OSError, ValueError):  # not there, or not whole: running decides
+    except (OSError, ValueError):  # missing or damaged: it is run
         pass
     try:
         return run(

@@ -124,7 +124,7 @@ class Process:
         (self.state / "site.path").write_text(f"{site.path.absolute()}\n")
         (self.state / "server").write_text("127.0.0.1:21001\n")
         self.agree()
-        self.envelope = Envelope(f"{study.digest()}:{study.seed}")
+        self.envelope = Envelope(study.seeded_digest())
         self.socket = socket_path(self.state)
         self._env = {
             **os.environ,

@@ -2,7 +2,6 @@
 
 import pytest
 
-from fedkoopman.paper.item import Reproduced
 from fedkoopman.paper.result import (
     FAILS,
     HOLDS,
@@ -11,6 +10,7 @@ from fedkoopman.paper.result import (
     Findings,
     Numbers,
     Panel,
+    Reproduced,
     Series,
     Table,
 )

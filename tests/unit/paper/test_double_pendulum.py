@@ -13,6 +13,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.paper import double_pendulum_data as data
+from fedkoopman.paper import double_pendulum_judging as judging
 from fedkoopman.paper import fig_double_pendulum as item
 from fedkoopman.paper.arms import METRICS
 from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Options
@@ -275,19 +276,13 @@ def numbers(**scores: dict[str, float]) -> dict[str, Any]:
                 "variance": [1.0] * 5,
             }
         )  # fmt: skip
-    labels = [name for name in dir(limits_module()) if name.isupper()]
-    errors = {getattr(limits_module(), name): [1e-4, 2e-4, 3e-4, 4e-4] for name in labels}
+    labels = ("HOLD", "VELOCITY", "EQUATION", "TRUE", "ESTIMATED", "TWO", "TWO_ESTIMATED")
+    errors = {getattr(judging, name): [1e-4, 2e-4, 3e-4, 4e-4] for name in labels}
     arms[0]["limits"] = {
         "names": ["a", "b", "c", "d"], "errors": errors, "estimates": [0.1] * 4, "test": [4, 90],
     }  # fmt: skip
     arms[0]["motion"] = [MOTION, {**MOTION, "begins": 990, "used": [8.1, 16.3]}]
     return json.loads(json.dumps({"arms": arms}))
-
-
-def limits_module() -> Any:
-    from fedkoopman.paper import double_pendulum_limits
-
-    return double_pendulum_limits
 
 
 class TestFindings:
@@ -349,7 +344,7 @@ class TestFindings:
 class TestMotion:
     def test_of_a_swing_that_dies_away(self) -> None:
         """A root mean square speed is amplitude times frequency over √2, over whole periods."""
-        from fedkoopman.paper.double_pendulum_motion import motion
+        from fedkoopman.paper.double_pendulum_data import motion
 
         time = np.arange(12_000) * 0.002
         swing = np.where(time < 12, 1.0, 0.1) * np.sin(np.pi * time)
@@ -365,7 +360,7 @@ class TestMotion:
         assert motion([0 * states])[0]["begins"] is None
 
     def test_of_a_recording_that_ends_early(self) -> None:
-        from fedkoopman.paper.double_pendulum_motion import motion
+        from fedkoopman.paper.double_pendulum_data import motion
 
         assert motion([np.zeros((6201, 4))])[0]["last"] == 6200
 
@@ -373,7 +368,7 @@ class TestMotion:
 class TestLimits:
     def test_least_squares_find_a_linear_system(self, tmp_path: Path) -> None:
         """Of x_{k+1} = A x_k the map of one state is exact, persistence is (A − I) x."""
-        from fedkoopman.paper.double_pendulum_limits import HOLD, TRUE, TWO, limits
+        from fedkoopman.paper.double_pendulum_judging import HOLD, TRUE, TWO, limits
 
         turn = np.array([[0.98, 0.1, 0, 0], [-0.1, 0.98, 0, 0], [0, 0, 0.99, 0], [0, 0, 0, 0.9]])
         start = np.array([1.0, -1.0, 0.5, 2.0])

@@ -9,10 +9,8 @@ import pytest
 from markdown_it import MarkdownIt
 
 from fedkoopman.paper.files import write_index, write_item, write_numbers
-from fedkoopman.paper.item import FAST, SPREAD, Reproduced
-from fedkoopman.paper.markdown import item_markdown, paper_markdown
-from fedkoopman.paper.pages import index_page, item_page
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Table
+from fedkoopman.paper.pages import index_page, item_markdown, item_page, paper_markdown
+from fedkoopman.paper.result import FAILS, FAST, HOLDS, OPEN, SPREAD, Reproduced, Table
 from fedkoopman.paper.terminal import show, show_counts
 
 

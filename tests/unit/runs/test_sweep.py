@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.config.names import folder_name
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
+from fedkoopman.paths import folder_name
 from fedkoopman.runs.grid import combinations, read_grid, split_values
 from fedkoopman.runs.sweep import SweepProgress, recorded, sweep
 

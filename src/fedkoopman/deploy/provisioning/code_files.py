@@ -20,7 +20,7 @@ RESERVED = ("manifest.json", "study.toml", "ca.crt", "node.key", "node.pub")
 
 def shared_files(study: Study) -> dict[str, bytes]:
     """What all sites get, by name: the study as it was resolved, and its Python files."""
-    found = {"study.toml": study.to_toml().encode()}
+    found = {"study.toml": study.to_toml(lasting=True).encode()}
     for file in user_files(study):
         if file.is_absolute() or ".." in file.parts:
             raise InputError(

@@ -20,7 +20,7 @@ from fedkoopman.deploy.provisioning.manifest import AGAIN, KEYS, MANIFEST, check
 from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
 from fedkoopman.durable import private_directory, sync_directory, write_private, writing
 from fedkoopman.errors import InputError
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = ["Kit", "open_kit", "read_kit", "seal"]
 
@@ -34,7 +34,7 @@ class Kit:
         identity: the site's place in the roster, from 0.
         clients: how many sites there are to be.
         digest: of the study.
-        version: of fedkoopman, with which the federation runs.
+        version: the first version of fedkoopman that computes what the federation computes.
         secure: whether it has a key; without, it is for one machine only.
         files: hashes by name.
         folder: where it lies.
@@ -95,11 +95,11 @@ class Kit:
         return self.folder / "node.key"
 
     def check_version(self) -> None:
-        """Refuse a kit of another version of fedkoopman, which may compute differently."""
-        if self.version != __version__:
+        """Refuse a kit of a version of fedkoopman that may compute differently."""
+        if self.version != NUMERICS:
             raise InputError(
                 f"the kit of {self.site} is for fedkoopman {self.version} and this is "
-                f"{__version__}: pip install 'fedkoopman[deploy]=={self.version}', or ask the "
+                f"{NUMERICS}: pip install 'fedkoopman[deploy]=={self.version}', or ask the "
                 "coordinator for a new kit"
             )
 

@@ -10,7 +10,7 @@ from fedkoopman.config.site_sections import SiteName
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.sealing import FORMAT, check_name
 from fedkoopman.errors import InputError
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS
 
 __all__ = ["KEYS", "MANIFEST", "checked", "fingerprint", "kit_content"]
 
@@ -28,12 +28,12 @@ _KINDS: dict[str, type] = {
 }
 
 
-def fingerprint(hashes: Mapping[str, str], version: str = __version__) -> str:
+def fingerprint(hashes: Mapping[str, str], version: str = NUMERICS) -> str:
     """A hash of what all sites of a study share.
 
     Arguments:
         hashes: of study.toml and of every Python file, by name.
-        version: of fedkoopman.
+        version: the first version of fedkoopman that computes the same.
     """
     return _hash(json.dumps([version, sorted(hashes.items())]).encode())
 
@@ -63,7 +63,7 @@ def kit_content(
         "identity": identity,
         "clients": clients,
         "study": digest,
-        "version": __version__,
+        "version": NUMERICS,
         "secure": bool(keys),
         "files": {name: _hash(data) for name, data in sorted(files.items())},
     }
@@ -89,7 +89,7 @@ def checked(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
     if not wanted <= set(files) or (not made["secure"] and set(KEYS) & set(files)):
         raise InputError(f"{where} does not have the files of a kit: {AGAIN}")
     # Another version's study may have keys that this one does not know.
-    if made["version"] == __version__ and _digest(content["study.toml"], where) != made["study"]:
+    if made["version"] == NUMERICS and _digest(content["study.toml"], where) != made["study"]:
         raise InputError(f"{where} has another study than its manifest says: {AGAIN}")
     return made
 

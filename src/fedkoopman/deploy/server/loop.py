@@ -96,10 +96,15 @@ def federate(
     check_servable(study, period)
     enrolled = roster()
     parts = problem_of(study, study.seed, len(enrolled.sites))
-    mark = f"{study.digest()}:{study.seed}"
     unhurried = period >= deadline
     rounds = Rounds(
-        fleet, roster, Envelope(mark), deadline, unhurried, stop or threading.Event(), say
+        fleet,
+        roster,
+        Envelope(study.seeded_digest()),
+        deadline,
+        unhurried,
+        stop or threading.Event(),
+        say,
     )
     facts = {
         "digest": study.digest(),
@@ -183,7 +188,7 @@ def _federated(
     from fedkoopman.deploy.wire import Acknowledge, Envelope, encode_requests
 
     study, fleet = shared_study(Path(settings["study"])), Path(settings["fleet"])
-    hello = encode_requests(Envelope(f"{study.digest()}:{study.seed}"), [Acknowledge(0, 0)])
+    hello = encode_requests(Envelope(study.seeded_digest()), [Acknowledge(0, 0)])
 
     def roster() -> Roster:
         return Roster.load(fleet)

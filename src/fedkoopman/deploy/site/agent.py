@@ -38,7 +38,7 @@ from fedkoopman.deploy.wire import (
     encode_replies,
 )
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.version import __version__
+from fedkoopman.version import NUMERICS, __version__
 
 __all__ = ["Agent", "preview"]
 
@@ -76,7 +76,7 @@ class Agent:
         """
         check_servable(study, period=1.0)
         self.site, self.study, self._agreed = site.name, study, agreed
-        self.envelope = Envelope(f"{study.digest()}:{study.seed}")
+        self.envelope = Envelope(study.seeded_digest())
         self._turn = threading.Lock()
         self._over = False
         """Whether it was told that the study is finished."""
@@ -211,9 +211,9 @@ class Agent:
         return [self._reply(request) for request in requests]
 
     def _check(self, envelope: Envelope) -> None:
-        if envelope.version != __version__:
+        if envelope.version != NUMERICS:
             raise InputError(
-                f"the server has fedkoopman {envelope.version} and {self.site} has {__version__}: "
+                f"the server has fedkoopman {envelope.version} and {self.site} has {NUMERICS}: "
                 "install the same version on both sides"
             )
         if envelope.study != self.envelope.study:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from fedkoopman.cli.slot_progress import Tally, slot_progress
+from fedkoopman.cli.progress import Tally, slot_progress
 from fedkoopman.runs.run import Progress
 
 
@@ -32,7 +32,7 @@ def test_several_seeds_tell_the_mean_of_what_is_finite() -> None:
 def test_the_time_left_is_by_the_slots_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Resumed at slot 10, then two slots in four seconds: 8 slots are left, 16 seconds."""
     clock = iter([100.0, 104.0])
-    monkeypatch.setattr("fedkoopman.cli.slot_progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fedkoopman.cli.progress.time.monotonic", lambda: next(clock))
     tally = Tally(20)
     for slot in (10, 11, 12):
         tally.add(event(slot))
@@ -41,7 +41,7 @@ def test_the_time_left_is_by_the_slots_of_this_process(monkeypatch: pytest.Monke
 
 def test_hours_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([0.0, 1.0])
-    monkeypatch.setattr("fedkoopman.cli.slot_progress.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("fedkoopman.cli.progress.time.monotonic", lambda: next(clock))
     tally = Tally(3725)
     tally.add(event(1))
     tally.add(event(2))
