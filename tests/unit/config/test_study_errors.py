@@ -329,7 +329,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, write: Any, message: str) ->
         ("training.epochs.more", 5, "unknown key 'training.epochs.more'"),
         ("system.parameters.b.c", 5, "unknown key 'system.parameters.b.c'"),
         ("training", 5, "training is 5: give a table"),
-        (5, 5, "unknown key '5': known: name, seed, slots, scheme, trajectories, clients"),
+        (5, 5, "unknown key '5': known: name, seed, slots, scheme, trajectories, aggregation"),
         ("training.epochs", "ten", "training.epochs is 'ten': give a whole number"),
         ("training.epochs", "5\nbatch = 3", r"training.epochs is '5\nbatch = 3'"),
         ("training.epochs", "", "training.epochs is ''"),
