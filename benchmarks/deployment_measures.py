@@ -426,7 +426,6 @@ def _hand_over(folder: Path, field: Path, sites: int) -> dict:
     from fedkoopman.deploy.wire import tensors_of
     from fedkoopman.federation.scoring import windows_of_site
     from fedkoopman.federation.streams import subseed
-    from fedkoopman.koopman.network import initialise
     from fedkoopman.runs.experiment import parts_of
 
     study = Study.load(field / "study.toml")
@@ -436,8 +435,7 @@ def _hand_over(folder: Path, field: Path, sites: int) -> dict:
         windows = windows_of_site(kept["held-out"], parts.steps, parts.test_trajectories)
         train = {f"train{i}": states for i, states in enumerate(kept["train"])}
         np.savez(folder / f"{name}.npz", windows=windows, **train)
-    weights = initialise(
-        parts.architecture,
+    weights = parts.architecture.initialise(
         seed=subseed(study.seed, "weights"),
         dtype=np.dtype(parts.training.precision),
     )
@@ -551,10 +549,10 @@ def training_alone(about: dict, folder: Path) -> float:
     import numpy as np
 
     from fedkoopman.deploy.wire import weights_of
-    from fedkoopman.koopman.network import Architecture
+    from fedkoopman.koopman.kinds.paper import PaperNetwork
     from fedkoopman.koopman.training import Training, client_update
 
-    architecture = Architecture(**about["architecture"])
+    architecture = PaperNetwork(**about["architecture"])
     options = {**about["training"], "loss_weights": tuple(about["training"]["loss_weights"])}
     training = Training(**options)
     with np.load(folder / "model.npz") as model, np.load(folder / "site-00.npz") as site:
@@ -655,12 +653,11 @@ def _train_on_all(state: Path) -> int:
         encode_requests,
         tensors_of,
     )
-    from fedkoopman.koopman.network import initialise
     from fedkoopman.runs.experiment import parts_of
 
     study = Kit.load(state / "kit").study
     parts = parts_of(study, study.seed, 1)
-    weights = initialise(parts.architecture, seed=0, dtype=np.dtype(parts.training.precision))
+    weights = parts.architecture.initialise(seed=0, dtype=np.dtype(parts.training.precision))
     requests = [Poll(1), Train(1, tensors_of(weights))]
     body = encode_requests(Envelope(f"{study.digest()}:{study.seed}"), requests)
     replies = decode_replies(ask_agent(socket_path(state), body))[1]

@@ -19,7 +19,6 @@ from fedkoopman.deploy.wire import Tensors, tensors_of, weights_of
 from fedkoopman.federation.aggregation import aggregate
 from fedkoopman.federation.arrivals import succeeded
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import initialise
 from fedkoopman.koopman.training import client_update
 from fedkoopman.runs.experiment import Parts, parts_of
 
@@ -110,7 +109,7 @@ def _check_model(federation: Federation, study: Study, records: list[dict[str, A
 def replay(federation: Federation, parts: Parts, records: list[dict[str, Any]]) -> Tensors:
     """The model that a federation should have learnt."""
     dtype = np.dtype(parts.training.precision)
-    weights = initialise(parts.architecture, seed=subseed(parts.seed, "weights"), dtype=dtype)
+    weights = parts.architecture.initialise(seed=subseed(parts.seed, "weights"), dtype=dtype)
     for record in records:
         models, sizes = [], []
         for place in record["active"]:

@@ -11,12 +11,12 @@ from fedkoopman.federation.simulation import simulate_federation
 from fedkoopman.federation.sites import Address, Sites
 from fedkoopman.federation.slot import State, decide, tasks
 from fedkoopman.federation.workers import Workers
-from fedkoopman.koopman.network import Architecture, Layer, Weights, initialise
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 from fedkoopman.koopman.training import Training
 
 STEPS = 40
 # One architecture and one length for all tests: what is compiled once serves them all.
-ARCHITECTURE = Architecture(state_dim=3, components=6, width=8)
+ARCHITECTURE = PaperNetwork(state_dim=3, components=6, width=8)
 TRAINING = Training(epochs=2, batch=16, precision="float64")
 
 
@@ -35,7 +35,7 @@ def client(identity, **changes):
 
 def first_weights(seed=0):
     """Untrained weights of the tests' architecture."""
-    return initialise(ARCHITECTURE, seed=seed, dtype=np.float64)
+    return ARCHITECTURE.initialise(seed=seed, dtype=np.float64)
 
 
 def clients(count, **changes):

@@ -23,7 +23,7 @@ from fedkoopman.errors import InputError
 from fedkoopman.version import __version__
 
 if TYPE_CHECKING:
-    from fedkoopman.koopman.network import Architecture, Weights
+    from fedkoopman.koopman.kind import Kind, Weights
 
 __all__ = [
     "LARGEST",
@@ -215,25 +215,14 @@ def decode_replies(body: bytes) -> tuple[Envelope, tuple[Reply, ...]]:
 
 def tensors_of(weights: "Weights") -> dict[str, NDArray[Any]]:
     """A network's weights by name, in the order of its tree."""
-    from fedkoopman.koopman.network import named
+    from fedkoopman.koopman.kinds.paper import PaperNetwork
 
-    return {name: np.ascontiguousarray(leaf) for name, leaf in named(weights).items()}
+    return {name: np.ascontiguousarray(leaf) for name, leaf in PaperNetwork.named(weights).items()}
 
 
-def weights_of(architecture: "Architecture", tensors: Tensors) -> "Weights":
+def weights_of(architecture: "Kind", tensors: Tensors) -> "Weights":
     """The network that `tensors_of` took apart; refused if names or shapes are others."""
-    import jax
-
-    template = architecture.template
-    like = tensors_of(template)
-    if list(like) != list(tensors):
-        raise InputError(f"a model has the tensors {_few(tensors)}, not {_few(like)}: refused")
-    for name, leaf in tensors.items():
-        if leaf.shape != like[name].shape:
-            raise InputError(
-                f"tensor {name} has the shape {leaf.shape}, not {like[name].shape}: refused"
-            )
-    return jax.tree.unflatten(jax.tree.structure(template), list(tensors.values()))
+    return architecture.from_named(tensors)
 
 
 def model_digest(tensors: Tensors) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from fedkoopman.koopman.network import Weights
+from fedkoopman.koopman.kind import Weights
 
 __all__ = ["aggregate", "is_finite"]
 

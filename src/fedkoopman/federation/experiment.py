@@ -8,7 +8,7 @@ import numpy as np
 from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.policies import Policy, Threshold
 from fedkoopman.federation.recordings import Recordings
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -61,7 +61,7 @@ class Experiment:
         seed: of everything random.
         system: the truth f.
         clients: who takes part.
-        architecture, training: of the network.
+        architecture, training: of the model.
         policy: who trains in a slot.
         slots: M.
         steps: ζ, samples per successful observation.
@@ -77,7 +77,7 @@ class Experiment:
     seed: int
     system: System
     clients: tuple[Client, ...]
-    architecture: Architecture
+    architecture: Kind
     training: Training = field(default_factory=Training)
     policy: Policy = field(default_factory=Threshold)
     slots: int = 200

@@ -27,7 +27,7 @@ from fedkoopman.federation.sites import Address, Sites, arrived, held_out
 from fedkoopman.federation.slot import State, Task, conclude, decide, tasks
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
-from fedkoopman.koopman.network import Weights, initialise
+from fedkoopman.koopman.kind import Weights
 from fedkoopman.koopman.training import Training, client_update, train
 
 __all__ = ["Outcome", "first_state", "scores_of", "simulate_federation"]
@@ -48,7 +48,7 @@ def first_state(experiment: Experiment) -> State:
     """The untrained model and empty buffers."""
     experiment, _ = scheme_of(experiment)
     seed, dtype = subseed(experiment.seed, "weights"), np.dtype(experiment.training.precision)
-    weights = initialise(experiment.architecture, seed=seed, dtype=dtype)
+    weights = experiment.architecture.initialise(seed=seed, dtype=dtype)
     return State(0, weights, ((),) * len(experiment.clients))
 
 

@@ -16,7 +16,7 @@ from fedkoopman.federation.policies import Policy, Situation, activate
 from fedkoopman.federation.schemes import Scheme
 from fedkoopman.federation.sites import Address, samples
 from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.network import Weights
+from fedkoopman.koopman.kind import Weights
 
 __all__ = ["Decision", "State", "Task", "conclude", "decide", "select", "tasks"]
 

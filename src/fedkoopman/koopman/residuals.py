@@ -87,7 +87,7 @@ def enough(learned: Learned, parts: list[Array]) -> bool:
 
 def accumulated(learned: Learned, noise: Array, steps: int, start: Any = 0.0) -> Array:
     """M_h = K M_{h−1} Kᵀ + Q from M_0 = `start`, for 1 … steps, (steps, O, O)."""
-    operator, result = learned.wide.operator, np.empty((steps, *noise.shape))
+    operator, result = learned.operator, np.empty((steps, *noise.shape))
     moment = np.broadcast_to(start, noise.shape)
     with np.errstate(over="ignore", invalid="ignore"):  # who uses it looks at what comes of it
         for h in range(steps):
@@ -147,7 +147,7 @@ def _sums(learned: Learned, parts: list[Array], most: int, least: int) -> Iterat
     lengths = [len(part) - window + 1 for part in parts]
     joined = np.concatenate([windows_of(part, window) for part in parts])
     lifted = np.split(learned.lift(joined), np.cumsum(lengths)[:-1])
-    ahead, operator = lifted, learned.wide.operator
+    ahead, operator = lifted, learned.operator
     for h in range(1, most + 1):
         spans = sum((length - 1) // (h * depth) for length in lengths)
         if h > 1 and spans < least:

@@ -14,7 +14,8 @@ from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kind import Kind
+from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.systems import System
@@ -30,7 +31,7 @@ class Parts:
     Attributes:
         seed: of everything random.
         system: what is observed.
-        architecture, training: of the network; the learning rate is the server's.
+        architecture, training: of the model; the learning rate is the server's.
         policy: who trains in a slot.
         slots: M.
         steps: ζ, samples per segment.
@@ -41,7 +42,7 @@ class Parts:
 
     seed: int
     system: System
-    architecture: Architecture
+    architecture: Kind
     training: Training
     policy: Policy
     slots: int
@@ -67,7 +68,7 @@ def parts_of(study: Study, seed: int, clients: int, system: System | None = None
     return Parts(
         seed=seed,
         system=system,
-        architecture=Architecture(
+        architecture=KINDS.find("paper").of(
             state_dim=system.dim,
             components=network.components_for(system.dim),
             hidden_layers=network.hidden_layers,

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from fedkoopman.config.study import Study
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.kind import Weights
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights
 from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.runs.experiment import Parts, parts_of
 

@@ -21,8 +21,8 @@ from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Workers
+from fedkoopman.koopman.kind import Weights
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told

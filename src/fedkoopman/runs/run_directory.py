@@ -16,7 +16,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import __version__
@@ -94,7 +94,7 @@ class RunDirectory:
                 raise InputError(f"cannot write {path}: no permission to write in {above}")
         cls._found(path, study, None, resume)
 
-    def of_seed(self, seed: int, architecture: Architecture) -> SeedDirectory:
+    def of_seed(self, seed: int, architecture: Kind) -> SeedDirectory:
         """The directory of one seed."""
         path = self.path / f"seed-{seed}" if self.nested else self.path
         return SeedDirectory(path, architecture, f"{self.study.digest()}:{seed}")

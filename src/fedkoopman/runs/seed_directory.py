@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
@@ -22,8 +21,8 @@ from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import State
 from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Architecture, named
 
 __all__ = ["SeedDirectory", "write_json"]
 
@@ -39,10 +38,10 @@ def write_json(path: Path, content: Any) -> None:
 class SeedDirectory:
     """The files of one seed."""
 
-    def __init__(self, path: Path, architecture: Architecture, mark: str) -> None:
+    def __init__(self, path: Path, architecture: Kind, mark: str) -> None:
         """Arguments:
         path: the directory; made if missing.
-        architecture: of the network, whose weights a checkpoint holds.
+        architecture: of the model, whose weights a checkpoint holds.
         mark: names the study and seed; a checkpoint of another is refused.
         """
         self.path = path
@@ -79,7 +78,8 @@ class SeedDirectory:
         """
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             os.fsync(file.fileno())
-        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named(state.weights).items()}
+        named = self._architecture.named(state.weights)
+        tensors = {name: np.ascontiguousarray(leaf) for name, leaf in named.items()}
         about = {
             "slot": state.slot,
             "buffers": state.buffers,
@@ -134,9 +134,7 @@ class SeedDirectory:
                 f"{self._checkpoint} is of another study or seed: resume it with its own, or "
                 "choose another --out"
             )
-        template = self._architecture.template
-        leaves = [tensors[name] for name in named(template)]
-        weights = jax.tree.unflatten(jax.tree.structure(template), leaves)
+        weights = self._architecture.from_named(tensors)
         self._untrained = about["untrained"]
         self.extra = about.get("extra", {})
         buffers = tuple(tuple(waiting) for waiting in about["buffers"])

@@ -31,7 +31,6 @@ from fedkoopman.deploy.wire import (
     tensors_of,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import initialise
 from fedkoopman.runs.experiment import parts_of
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -62,7 +61,7 @@ def start(tmp_path: Path, cache: Path) -> Iterator[Start]:
 
 def model(study: Study) -> dict[str, np.ndarray]:
     parts = parts_of(study, study.seed, 1)
-    return tensors_of(initialise(parts.architecture, seed=1, dtype=np.dtype(np.float32)))
+    return tensors_of(parts.architecture.initialise(seed=1, dtype=np.dtype(np.float32)))
 
 
 def until(condition: Callable[[], bool], said: Callable[[], str]) -> None:

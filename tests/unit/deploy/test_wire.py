@@ -32,7 +32,6 @@ from fedkoopman.deploy.wire import (
     weights_of,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import initialise
 
 ENVELOPE = Envelope("a" * 64 + ":0")
 MODEL = {"encoder.0": np.arange(6, dtype=np.float32).reshape(2, 3), "operator": np.eye(2)}
@@ -90,7 +89,7 @@ def test_replies_arrive_as_they_were_made() -> None:
 
 def test_networks_survive_and_others_are_refused() -> None:
     architecture = experiment().architecture
-    weights = initialise(architecture, seed=1)
+    weights = architecture.initialise(seed=1)
     tensors = tensors_of(weights)
     again = tensors_of(weights_of(architecture, tensors))
     assert same(again, tensors)

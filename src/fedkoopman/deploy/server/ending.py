@@ -82,7 +82,7 @@ def say_unheard(state: ServerState, rounds: Rounds, say: Callable[[str], None]) 
 
 def broken_sums(measured: Sequence[Evaluated], parts: Parts) -> dict[str, str]:
     """By site, why its sums for the finished model cannot be."""
-    lifted = parts.architecture.template.operator.shape[0]
+    lifted = parts.architecture.components
     found = {
         reply.site: check_measured(reply.measured, parts.system.dim, lifted)
         for reply in measured

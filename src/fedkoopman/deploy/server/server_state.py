@@ -20,8 +20,8 @@ from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.streams import subseed
+from fedkoopman.koopman.kind import Weights
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import Weights, initialise
 from fedkoopman.runs.experiment import Parts
 from fedkoopman.runs.run_directory import RunDirectory
 from fedkoopman.runs.seed_directory import SeedDirectory
@@ -162,8 +162,7 @@ class ServerDirectory:
         state, self.untrained, self.records = self._files.restore()
         if state is None:
             parts = self._parts
-            weights = initialise(
-                parts.architecture,
+            weights = parts.architecture.initialise(
                 seed=subseed(parts.seed, "weights"),
                 dtype=np.dtype(parts.training.precision),
             )

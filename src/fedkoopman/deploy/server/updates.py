@@ -11,7 +11,7 @@ from fedkoopman.deploy.server.asking import Answers
 from fedkoopman.deploy.server.validation import Accepted, Expected, Tensors, check_trained
 from fedkoopman.deploy.wire import Trained, weights_of
 from fedkoopman.federation.aggregation import aggregate
-from fedkoopman.koopman.network import Architecture, Weights
+from fedkoopman.koopman.kind import Kind, Weights
 
 __all__ = ["Update", "judged", "learned"]
 
@@ -65,7 +65,7 @@ def judged(
 
 
 def learned(
-    architecture: Architecture, weights: Weights, updates: Sequence[Update]
+    architecture: Kind, weights: Weights, updates: Sequence[Update]
 ) -> tuple[Weights, tuple[Accepted, ...]]:
     """The next model, and what it is made of; without a usable update the model stays."""
     good = [one for one in updates if one.answered and not one.reason]

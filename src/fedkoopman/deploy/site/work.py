@@ -20,7 +20,7 @@ from fedkoopman.evaluation import Metrics, TestSet, evaluate
 from fedkoopman.federation.policies import Threshold
 from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import Weights, initialise
+from fedkoopman.koopman.kind import Weights
 from fedkoopman.koopman.training import client_update, train
 from fedkoopman.runs.experiment import parts_of
 from fedkoopman.runs.results import bare_model, measured_sums
@@ -125,7 +125,7 @@ class Work:
     def first_model(self) -> Weights:
         """The untrained model."""
         seed = subseed(self.parts.seed, "weights")
-        return initialise(self.parts.architecture, seed=seed, dtype=self._dtype)
+        return self.parts.architecture.initialise(seed=seed, dtype=self._dtype)
 
     def warm(self, waiting: int, test: TestSet | None) -> None:
         """Have everything compiled before it is asked for.
