@@ -1,4 +1,4 @@
-"""A model's card: Markdown to lie beside its file, for whoever comes upon it later."""
+"""A model's card: a Markdown file beside the model's, for a reader who did not train it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a model says of itself, as plain data: its card, `fedkoopman inspect` and --json show it.
+"""Facts about a model as plain data, for its card, `fedkoopman inspect` and its --json.
 
 Counts, names, settings and the spectrum of K; nothing of the data but the counts.
 """

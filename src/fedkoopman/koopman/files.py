@@ -1,8 +1,8 @@
 """Model files: tensors as safetensors, everything else as JSON in their header; never a pickle.
 
-The same model gives the same bytes. What a file holds is checked in full before it becomes a
-model, so a file of unknown origin can be refused but does no harm. A digest tells a file that was
-changed after it was written; it is no signature, as whoever means to can write another.
+The same model gives the same bytes. All of a file is checked before it becomes a model, so a file
+of unknown origin may be refused but does no harm. A digest shows whether a file was changed after
+it was written. It is no signature: anybody can write another.
 
 The header names the model kind, which says what its settings and tensors are. A header without one
 is of the paper's kind, whose files are older than the name.

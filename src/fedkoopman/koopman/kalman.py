@@ -4,15 +4,15 @@ In lifted coordinates the dynamics are linear and the sensor is not:
 
     y_{k+1} = K y_k + w,   z_k = h(φ⁻¹(y_k)) + v.
 
-So prediction is the Kalman filter's own. For the correction h ∘ φ⁻¹ is replaced by its tangent at
-the prediction, by exact Jacobians, and not by sigma points: P has directions in which no state was
-ever lifted, sigma points stand √O standard deviations out along them, and there a decoder returns
-whatever it likes; the tangent asks it only where it was trained.
+So prediction is that of the Kalman filter. The correction replaces h ∘ φ⁻¹ by its tangent at the
+prediction, from exact Jacobians. It does not use sigma points: P has directions in which no state
+was ever lifted, sigma points lie √O standard deviations out along them, and a decoder's values
+there mean nothing. The tangent evaluates the decoder only where it was trained.
 
-Linear dynamics hold for lifted states, y = φ(x). A correction may leave these, and K then carries
-along a part that means nothing, so before each prediction the mean is lifted anew from the state it
-stands for, K φ(φ⁻¹(y)), and P goes along through the Jacobian. Where φ and φ⁻¹ are linear and
-inverse to each other this changes nothing. `relift=False` leaves it out: the plain linear filter.
+Linear dynamics hold for lifted states, y = φ(x). A correction may leave these, and K would then
+carry along a part that means nothing. So before each prediction the mean is lifted anew from its
+state, K φ(φ⁻¹(y)), and P follows through the Jacobian. Where φ and φ⁻¹ are linear and inverse to
+each other this changes nothing. `relift=False` leaves it out: the plain linear filter.
 """
 
 from collections.abc import Callable

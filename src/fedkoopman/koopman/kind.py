@@ -97,15 +97,17 @@ class Kind(ABC):
     def from_named(self, tensors: Mapping[str, Any]) -> Weights:
         """The weights from tensors by name; other names or shapes are refused."""
         expected = dict(self.shapes())
-        fit = f"the weights of a model of the kind {self.name} with these settings"
-        for name in sorted(expected.keys() ^ tensors.keys()):
-            what = "is missing from" if name in expected else "is not among"
-            raise InputError(f"the tensor {short(name)} {what} the tensors of {fit}")
+        model = f"a model of the kind {self.name} with these settings"
+        for name in sorted(expected.keys() - tensors.keys()):
+            raise InputError(f"the tensor {name!r} is missing: give all tensors of {model}")
+        for name in sorted(tensors.keys() - expected.keys()):
+            raise InputError(
+                f"{short(name)} is not among the tensors of {model}: give {short(list(expected))}"
+            )
         for name, shape in expected.items():
-            if np.shape(tensors[name]) != shape:
+            if (found := np.shape(tensors[name])) != shape:
                 raise InputError(
-                    f"the tensor {name} has shape {np.shape(tensors[name])}: it must be {shape} in "
-                    + fit
+                    f"the tensor {name} has shape {found}: it must be {shape} in {model}"
                 )
         return self.assemble({name: tensors[name] for name in expected})
 

@@ -217,14 +217,14 @@ def bad_models(good: dict[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     return {
         "not finite": nan,
         "not float32": {name: leaf.astype(np.float64) for name, leaf in good.items()},
-        "has the shape": good | {"operator": np.zeros((2, 2), np.float32)},
-        "has the tensors": {name: leaf for name, leaf in good.items() if name != "operator"},
+        "tensor operator has shape": good | {"operator": np.zeros((2, 2), np.float32)},
+        "'operator' is missing": {name: leaf for name, leaf in good.items() if name != "operator"},
     }
 
 
 @pytest.mark.parametrize("kind", [Train, Evaluate])
 @pytest.mark.parametrize(
-    "reason", ["not finite", "not float32", "has the shape", "has the tensors"]
+    "reason", ["not finite", "not float32", "tensor operator has shape", "'operator' is missing"]
 )
 def test_a_model_of_another_form_is_refused(agent: Agent, reason: str, kind: Any) -> None:
     only(agent, Poll(1))

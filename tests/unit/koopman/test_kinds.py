@@ -181,6 +181,7 @@ def test_kinds_are_found_by_name_reference_and_class():
         (dict, "is not a model kind"),
         (PaperNetwork(2, 3), "is not a model kind"),
         (f"{FILE}:np", "is not a model kind"),
+        (Kind, "has no name: write name ="),
     ],
 )
 def test_what_is_no_kind_is_refused_in_fit(kind, message):

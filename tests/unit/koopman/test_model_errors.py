@@ -174,11 +174,15 @@ def replaced(**parts):
             {},
             r"encoder.0 has shape \(4, 4\): it must be \(4, 3\)",
         ),
-        (replaced(decoder=WEIGHTS.decoder[:1]), {}, "the tensor 'decoder.1' is missing from"),
+        (
+            replaced(decoder=WEIGHTS.decoder[:1]),
+            {},
+            "the tensor 'decoder.1' is missing: give all tensors of a model of",
+        ),
         (
             replaced(decoder=WEIGHTS.decoder + WEIGHTS.decoder[:1]),
             {},
-            "the tensor 'decoder.2' is not among the tensors of the weights of a model of the kind",
+            "'decoder.2' is not among the tensors of a model of the kind paper with these settings",
         ),
         (replaced(operator=np.full((3, 3), np.nan)), {}, "weights are not all finite"),
         (

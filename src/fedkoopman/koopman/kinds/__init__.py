@@ -14,8 +14,9 @@ __all__ = ["KINDS", "find_kind", "name_of"]
 def _wrong(member: Any) -> str:
     from fedkoopman.koopman.kind import Kind  # with JAX, which a list of names does not need
 
-    fits = isinstance(member, type) and issubclass(member, Kind)
-    return "" if fits else "is not a model kind: write a subclass of fedkoopman.koopman.kind.Kind"
+    if not (isinstance(member, type) and issubclass(member, Kind)):
+        return "is not a model kind: write a subclass of fedkoopman.koopman.kind.Kind"
+    return "" if hasattr(member, "name") else 'has no name: write name = "…" in the class'
 
 
 KINDS: "Registry[type[Kind]]" = Registry("model kind", "fedkoopman.koopman.kinds", "KIND", _wrong)
