@@ -541,14 +541,14 @@ def training_alone(about: dict, folder: Path) -> float:
     """Seconds of one warm training on one segment, with nothing else to do."""
     import numpy as np
 
-    from fedkoopman.koopman.network import Architecture, from_named
+    from fedkoopman.koopman.kinds.paper import PaperNetwork
     from fedkoopman.koopman.training import Training, client_update
 
-    architecture = Architecture(**about["architecture"])
+    architecture = PaperNetwork(**about["architecture"])
     options = {**about["training"], "loss_weights": tuple(about["training"]["loss_weights"])}
     training = Training(**options)
     with np.load(folder / "model.npz") as model, np.load(folder / "site-00.npz") as site:
-        weights = from_named(architecture, dict(model))
+        weights = architecture.from_named(dict(model))
         states = site["train0"].astype(training.precision)
     found = []
     for _ in range(20):

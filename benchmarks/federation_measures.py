@@ -92,11 +92,11 @@ def measure_training(task: dict) -> dict:
     """One client's update: five segments of 300 states, ten epochs."""
 
     import fedkoopman as fk
-    from fedkoopman.koopman.network import Architecture, initialise
+    from fedkoopman.koopman.kinds.paper import PaperNetwork
     from fedkoopman.koopman.training import Training, client_update
 
     epochs, segments, steps, components = 10, 5, 300, 12
-    architecture = Architecture(
+    architecture = PaperNetwork(
         state_dim=3,
         components=components,
         hidden_layers=1,
@@ -114,7 +114,7 @@ def measure_training(task: dict) -> dict:
         loss_weights=(1 / 3, 1 / 3, 1 / 3),
         precision="float32",
     )
-    weights = initialise(architecture, seed=0)
+    weights = architecture.initialise(seed=0)
     paths = list(fk.simulate(fk.systems.Lorenz63(), steps, seed=0, batch=segments)[:, 1:])
     cold, _ = timed(client_update, architecture, training, weights, paths, seed=0)
     best = min(

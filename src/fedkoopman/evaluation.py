@@ -1,4 +1,4 @@
-"""How good a network is on held-out, noise-free trajectories (Section V-A).
+"""How good a model is on held-out, noise-free trajectories (Section V-A).
 
 Test losses ℓ1, ℓ2, ℓ3; the prediction errors E₁, E₂ and E; rollouts, and how long they stay valid.
 Where one application of K advances τ samples, l counts applications; where inputs are windows of μ
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from fedkoopman.koopman.network import Architecture, Weights, decode, encode
+from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.one_core import one_core
 
 __all__ = ["Metrics", "TestSet", "evaluate", "persistence"]
@@ -64,9 +64,9 @@ class TestSet:
     __test__ = False  # not a test, whatever pytest makes of the name
 
 
-def evaluate(architecture: Architecture, weights: Weights, test: TestSet) -> Metrics:
-    """Score a network."""
-    dtype = np.asarray(weights.operator).dtype
+def evaluate(architecture: Kind, weights: Weights, test: TestSet) -> Metrics:
+    """Score a model."""
+    dtype = np.asarray(jax.tree.leaves(weights)[0]).dtype
     with jax.enable_x64(dtype == np.float64):
         values = _metrics(
             weights,
@@ -97,26 +97,27 @@ def _metrics(
     trajectories: Float[Array, "runs time state"],
     valid: Float[Array, ""],
     *,
-    architecture: Architecture,
+    architecture: Kind,
     horizon: int,
 ) -> Float[Array, " metrics"]:
     depth, count = architecture.depth, trajectories.shape[1] - architecture.window + 1
     first = trajectories[:, : architecture.window].reshape(len(trajectories), -1).T
     applications = (count - 1) // depth
-    lifted = _powers(weights.operator, encode(architecture, weights, first), applications)
+    operator = architecture.operator(weights)
+    lifted = _powers(operator, architecture.lift(weights, first), applications)
 
     def one(total: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
         """Add one trajectory: small enough to stay in the cache."""
         states, free = given
         x = jnp.concatenate([states[:, i : i + count] for i in range(architecture.window)])
-        y = encode(architecture, weights, x)
+        y = architecture.lift(weights, x)
         ahead = [y[:, : count - depth]]
         for _ in range(horizon):
             # What would reach past the end is dropped, l applications at a time.
             known = ahead[-1] if len(ahead) == 1 else ahead[-1][:, :-depth]
-            ahead.append(weights.operator @ known)
+            ahead.append(operator @ known)
         # One pass through the decoder for all that is to be decoded.
-        decoded = decode(architecture, weights, jnp.concatenate([*ahead, free], axis=1))
+        decoded = architecture.decode(weights, jnp.concatenate([*ahead, free], axis=1))
         widths = np.cumsum([columns.shape[1] for columns in ahead]).tolist()
         reconstructed, *predicted, rolled = jnp.split(decoded, widths, axis=1)
 

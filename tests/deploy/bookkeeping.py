@@ -20,7 +20,6 @@ from fedkoopman.federation.arrivals import succeeded
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import from_named, initialise, named
 from fedkoopman.koopman.training import client_update
 from fedkoopman.runs.experiment import problem_of
 
@@ -112,7 +111,8 @@ def replay(federation: Federation, parts: Problem, records: list[dict[str, Any]]
     """The model that a federation should have learnt."""
     dtype = np.dtype(parts.training.precision)
     seed = subseed(parts.seed, "weights")
-    arrays = named(initialise(parts.architecture, seed=seed, dtype=dtype))
+    kind = parts.architecture
+    arrays = kind.named(kind.initialise(seed=seed, dtype=dtype))
     for record in records:
         models, sizes = [], []
         for place in record["active"]:
@@ -121,7 +121,7 @@ def replay(federation: Federation, parts: Problem, records: list[dict[str, Any]]
                 client_update(
                     parts.architecture,
                     parts.training,
-                    from_named(parts.architecture, arrays),
+                    parts.architecture.from_named(arrays),
                     [states.astype(dtype) for states in spent],
                     seed=subseed(parts.seed, "training", record["slot"], place),
                     learning_rate=parts.rates[place],
@@ -129,7 +129,7 @@ def replay(federation: Federation, parts: Problem, records: list[dict[str, Any]]
             )
             sizes.append(sum(map(len, spent)))
         if models:
-            arrays = mean(arrays, [named(one) for one in models], sizes)
+            arrays = mean(arrays, [kind.named(one) for one in models], sizes)
     return arrays
 
 

@@ -21,7 +21,6 @@ from fedkoopman.errors import InputError
 from fedkoopman.federation.schemes import SCHEMES
 from fedkoopman.federation.simulation import first_state
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import from_named, named
 from fedkoopman.koopman.training import client_update
 
 EVERYONE = clients(5)
@@ -73,19 +72,19 @@ def test_a_slot_trains_on_what_its_scheme_hands_out(scheme):
     update = client_update(
         ARCHITECTURE,
         TRAINING,
-        from_named(ARCHITECTURE, first_state(e).arrays),
+        ARCHITECTURE.from_named(first_state(e).arrays),
         [x],
         seed=job.asked.seed,
         learning_rate=1e-3,
     )
-    assert final(run(e)) == model_bytes(named(update))
+    assert final(run(e)) == model_bytes(ARCHITECTURE.named(update))
 
 
 def test_centralized_trains_on_the_union():
     """One update on all clients' data, with the server's own learning rate, then all of it goes."""
     who = clients(3, probability=1.0, learning_rate=0.5)
     e = experiment(scheme="centralized", clients=who, segments=(2, 1, 2), slots=2)
-    weights = from_named(ARCHITECTURE, first_state(e).arrays)
+    weights = ARCHITECTURE.from_named(first_state(e).arrays)
     found = run(e)
     x = segments(e, [(slot, n) for slot in (1, 2) for n in range(3)])
     assert [o.record["active"] for o in found] == [[], [1], [0, 1, 2]]
@@ -100,7 +99,7 @@ def test_centralized_trains_on_the_union():
             [x[address] for address in held],
             seed=jobs[0].asked.seed,
         )
-        assert final([found[slot]]) == model_bytes(named(weights))
+        assert final([found[slot]]) == model_bytes(ARCHITECTURE.named(weights))
         assert found[slot].record["samples"] == STEPS * len(held)
     assert found[2].state.buffers == ((), (), ())
 

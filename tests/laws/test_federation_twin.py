@@ -14,7 +14,7 @@ from fedkoopman.covariance import noise_roots
 from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.simulation import first_state
 from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 from fedkoopman.koopman.training import Training, shuffled
 
 # All clients at once, in the address of a trajectory.
@@ -138,7 +138,7 @@ def test_every_slot_is_the_twins_with_clients_that_differ():
     )
     e = experiment(
         clients=mixed,
-        architecture=Architecture(3, 5, 1, 8, window=2, depth=2),
+        architecture=PaperNetwork(3, 5, 1, 8, window=2, depth=2),
         training=Training(2, 16, 1e-3, 1e-2, 0.9, (0.2, 0.5, 1.0), "float64"),
         segments=(2, 1, 1),
         common=False,

@@ -10,12 +10,12 @@ from fedkoopman.federation.simulation import first_state, simulate_federation
 from fedkoopman.federation.simulation import jobs_of as slot_jobs
 from fedkoopman.federation.sites import Address, Sites
 from fedkoopman.federation.workers import Workers
-from fedkoopman.koopman.network import Architecture, Layer, Weights, from_named, initialise, named
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 from fedkoopman.koopman.training import Training
 
 STEPS = 40
 # One architecture and one length for all tests: what is compiled once serves them all.
-ARCHITECTURE = Architecture(state_dim=3, components=6, width=8)
+ARCHITECTURE = PaperNetwork(state_dim=3, components=6, width=8)
 TRAINING = Training(epochs=2, batch=16, precision="float64")
 
 
@@ -34,7 +34,7 @@ def client(identity, **changes):
 
 def first_weights(seed=0):
     """Untrained weights of the tests' architecture, by name."""
-    return named(initialise(ARCHITECTURE, seed=seed, dtype=np.float64))
+    return ARCHITECTURE.named(ARCHITECTURE.initialise(seed=seed, dtype=np.float64))
 
 
 def clients(count, **changes):
@@ -87,7 +87,7 @@ def flat(weights):
 
 def params_of(arrays, architecture=ARCHITECTURE):
     """The twin's form of a model."""
-    weights = from_named(architecture, arrays)
+    weights = architecture.from_named(arrays)
 
     def stack(layers):
         return [(np.array(layer.weight), np.array(layer.bias)) for layer in layers]

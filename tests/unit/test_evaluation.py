@@ -9,11 +9,11 @@ from reference.federations import ARCHITECTURE, STEPS, params_of, weights_of
 import fedkoopman as fk
 from fedkoopman.evaluation import Metrics, TestSet, evaluate, persistence
 from fedkoopman.koopman import DeepKoopman
-from fedkoopman.koopman.network import Architecture, encode, initialise
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 # What is lifted and decoded is the state itself (its window): only K is left to err.
-PLAIN = Architecture(2, 2, hidden_layers=0)
+PLAIN = PaperNetwork(2, 2, hidden_layers=0)
 
 
 def plain(operator):
@@ -34,7 +34,7 @@ def lorenz(runs=3, steps=STEPS):
 
 def network(architecture, seed=2, dtype=np.float64):
     """Untrained, but with an operator near the identity, so that all powers matter."""
-    weights = initialise(architecture, seed=seed, dtype=np.float64)
+    weights = architecture.initialise(seed=seed, dtype=np.float64)
     weights = weights._replace(operator=np.eye(len(weights.operator)) + 10 * weights.operator)
     return jax.tree.map(lambda leaf: leaf.astype(dtype), weights)
 
@@ -70,7 +70,7 @@ def assert_is_twin(architecture, weights, test):
     [(1, 1, 1, 1), (1, 1, 5, 1), (3, 1, 4, 0), (1, 2, 3, 2), (2, 3, 5, 1)],
 )
 def test_scores_are_the_twins(mu, tau, horizon, hidden_layers):
-    architecture = Architecture(3, 6, hidden_layers, 8, window=mu, depth=tau)
+    architecture = PaperNetwork(3, 6, hidden_layers, 8, window=mu, depth=tau)
     # Generous, so that rollouts of an untrained network are valid for a while.
     test = TestSet(lorenz(), horizon, valid_error=2.0)
     found = assert_is_twin(architecture, network(architecture), test)
@@ -79,7 +79,7 @@ def test_scores_are_the_twins(mu, tau, horizon, hidden_layers):
 
 def test_the_longest_possible_horizon_is_the_twins():
     """E_{1,l} of the last l then has one window per trajectory."""
-    architecture = Architecture(3, 6, 1, 8, window=2, depth=3)
+    architecture = PaperNetwork(3, 6, 1, 8, window=2, depth=3)
     short = lorenz(runs=2, steps=10)  # 11 states, 10 windows, of which 3 x 3 samples apart: 1
     assert_is_twin(architecture, network(architecture), TestSet(short, 3))
 
@@ -87,7 +87,7 @@ def test_the_longest_possible_horizon_is_the_twins():
 @pytest.mark.parametrize("tau", [1, 3])
 def test_first_prediction_errors_are_the_losses(tau):
     """ℓ1 = E_{2,1} and ℓ3 = E_{1,1}."""
-    architecture = Architecture(3, 6, 1, 8, depth=tau)
+    architecture = PaperNetwork(3, 6, 1, 8, depth=tau)
     found = evaluate(architecture, network(architecture), TestSet(lorenz(), 1))
     assert (found.l1, found.l3) == (found.e2, found.e1)
     assert found.e == (found.e1 + found.e2) / 2
@@ -123,7 +123,7 @@ def test_a_perfect_linear_model_has_no_error_and_never_gets_invalid():
 @pytest.mark.parametrize(("tau", "expected"), [(1, 19), (2, 18), (3, 18)])
 def test_a_rollout_that_never_errs_is_valid_as_far_as_k_reaches(tau, expected):
     """20 samples from x_0: 19, 9 or 6 applications of K, which advance τ samples each."""
-    architecture = Architecture(2, 2, hidden_layers=0, depth=tau)
+    architecture = PaperNetwork(2, 2, hidden_layers=0, depth=tau)
     random = np.random.default_rng(0)
     test = TestSet(random.normal(size=(2, 20, 2)), 1, valid_error=1e9)
     assert assert_is_twin(architecture, plain(np.eye(2)), test)["horizon"] == expected
@@ -184,7 +184,7 @@ def test_float32_weights_are_scored_in_float32_whatever_the_callers_precision():
 
 @pytest.mark.parametrize(("mu", "tau"), [(1, 1), (3, 2)])
 def test_rollout_lifts_once_and_applies_the_operator(mu, tau):
-    architecture = Architecture(3, 6, 1, 8, window=mu, depth=tau)
+    architecture = PaperNetwork(3, 6, 1, 8, window=mu, depth=tau)
     weights, window = network(architecture), lorenz(1)[0, :mu]
     found = rollout(architecture, weights, window, 7)
     params = params_of(weights)
@@ -209,11 +209,11 @@ def test_rollout_is_what_the_horizon_judges():
 
 def test_the_lifted_dimension_divides_the_lifted_error():
     """With K = 0, ℓ1 is the mean square of the lifted targets, divided by O."""
-    architecture = Architecture(3, 6, 1, 8)
+    architecture = PaperNetwork(3, 6, 1, 8)
     weights = network(architecture)
     weights = weights._replace(operator=np.zeros((6, 6)))
     paths = lorenz()
-    y = np.asarray(encode(architecture, weights, paths[:, 1:].reshape(-1, 3).T))
+    y = np.asarray(architecture.lift(weights, paths[:, 1:].reshape(-1, 3).T))
     found = evaluate(architecture, weights, TestSet(paths, 1))
     assert found.l1 == pytest.approx(np.mean(np.sum(y**2, axis=0)) / 6, rel=1e-12)
 

@@ -23,7 +23,7 @@ from flwr.clientapp import ClientApp  # noqa: E402
 
 from fedkoopman.evaluation import TestSet, evaluate  # noqa: E402
 from fedkoopman.federation.streams import subseed  # noqa: E402
-from fedkoopman.koopman.network import Architecture, from_named, named  # noqa: E402
+from fedkoopman.koopman.kinds.paper import PaperNetwork  # noqa: E402
 from fedkoopman.koopman.training import Training, client_update  # noqa: E402
 
 LOADED = time.time()
@@ -47,7 +47,7 @@ def train(message: Message, context: Context) -> Message:
     states = site[f"train{(slot - 1) % about['segments']}"].astype(about["training"]["precision"])
     began = time.time()
     update = client_update(
-        Architecture(**about["architecture"]),
+        PaperNetwork(**about["architecture"]),
         Training(**about["training"]),
         weights,
         [states],
@@ -56,7 +56,9 @@ def train(message: Message, context: Context) -> Message:
     )
     _write(context, "train", slot, began)
     content = {
-        "arrays": ArrayRecord({name: Array(leaf) for name, leaf in named(update).items()}),
+        "arrays": ArrayRecord(
+            {name: Array(leaf) for name, leaf in PaperNetwork.named(update).items()}
+        ),
         "metrics": MetricRecord({"num-examples": len(states)}),
     }
     return Message(RecordDict(content), reply_to=message)
@@ -68,7 +70,7 @@ def test(message: Message, context: Context) -> Message:
     about, weights, site = _read(message, context)
     windows = TestSet(site["windows"], about["horizon"], about["valid_error"])
     began = time.time()
-    metrics = evaluate(Architecture(**about["architecture"]), weights, windows)
+    metrics = evaluate(PaperNetwork(**about["architecture"]), weights, windows)
     _write(context, "evaluate", int(message.content["config"]["server-round"]), began)
     scores = {name: float(value) for name, value in metrics._asdict().items()}
     record = MetricRecord({**scores, "num-examples": len(windows.trajectories)})
@@ -82,7 +84,7 @@ def _read(message: Message, context: Context) -> tuple:
         states = dict(site)
     about["training"]["loss_weights"] = tuple(about["training"]["loss_weights"])
     model = {name: array.numpy() for name, array in message.content["arrays"].items()}
-    return about, from_named(Architecture(**about["architecture"]), model), states
+    return about, PaperNetwork(**about["architecture"]).from_named(model), states
 
 
 def _write(context: Context, kind: str, slot: int, began: float) -> None:

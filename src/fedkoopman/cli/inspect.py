@@ -82,7 +82,6 @@ def _overview(about: dict[str, Any]) -> "Table":
     shape, training = about["architecture"], about["training"]
     names = [s["name"] + (f" [{s['unit']}]" if s["unit"] not in ("", "1") else "")
              for s in about["states"]]  # fmt: skip
-    hidden = f"{shape['hidden_layers']} × {shape['width']}, {shape['activation']}"
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_row("states", ", ".join(names))
     table.add_row("dt", f"{about['dt']:g}")
@@ -91,7 +90,7 @@ def _overview(about: dict[str, Any]) -> "Table":
     if shape["window"] > 1:
         table.add_row("window", f"{shape['window']} samples")
     table.add_row("lifted states", str(shape["components"]))
-    table.add_row("hidden layers", hidden if shape["hidden_layers"] else "none")
+    table.add_row("kind", f"{about['kind']}: {about['description']}")
     table.add_row("weights", f"{about['weights']:,} in {training['precision']}")
     for name, value in about["information"].items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -16,7 +16,7 @@ from fedkoopman.federation.policies import Policy
 from fedkoopman.federation.policies.threshold import threshold
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.recordings import Recordings
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -86,7 +86,7 @@ class Experiment:
     seed: int
     system: System
     clients: tuple[Client, ...]
-    architecture: Architecture
+    architecture: Kind
     training: Training = field(default_factory=Training)
     algorithm: Algorithm = field(default_factory=FedAvgM)
     aggregator: Aggregator = mean

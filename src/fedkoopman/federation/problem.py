@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.policies import Policy
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.systems import System
 
@@ -43,7 +43,7 @@ class Problem:
 
     seed: int
     system: System
-    architecture: Architecture
+    architecture: Kind
     training: Training
     algorithm: "Algorithm"
     aggregator: Aggregator

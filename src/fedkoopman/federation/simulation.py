@@ -36,7 +36,6 @@ from fedkoopman.federation.slot import (
 )
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
-from fedkoopman.koopman.network import from_named
 
 __all__ = ["Job", "Outcome", "first_state", "jobs_of", "simulate_federation"]
 
@@ -78,7 +77,7 @@ def simulate_federation(
 
     def scored(state: State) -> Future[Metrics]:
         model = problem.algorithm.model(problem, state.arrays)
-        weights = from_named(experiment.architecture, model)
+        weights = experiment.architecture.from_named(model)
 
         def score() -> Metrics:
             found = [evaluate(experiment.architecture, weights, test) for test in tests]

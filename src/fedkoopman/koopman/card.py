@@ -1,4 +1,4 @@
-"""A model's card: Markdown to lie beside its file, for whoever comes upon it later."""
+"""A model's card: a Markdown file beside the model's, for a reader who did not train it."""
 
 import json
 import os
@@ -68,13 +68,10 @@ def card(
 def _opening(about: dict[str, Any]) -> str:
     shape = about["architecture"]
     name = about["information"].get("study")
-    hidden = shape["hidden_layers"]
-    layers = f"{hidden} hidden layer{'' if hidden == 1 else 's'} of {shape['width']}"
-    inner = f"{layers}, {shape['activation']}" if hidden else "no hidden layers"
     return (
         f"# A Koopman model{f' of {_cell(name)}' if name else ''}\n\n"
         "A linear model in learned coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'). "
-        f"φ and φ⁻¹ are networks ({inner}), K is {shape['components']} × {shape['components']}; "
+        f"{about['description']}, K is {shape['components']} × {shape['components']}; "
         f"{about['weights']:,} weights in {about['training']['precision']}. "
         f"Card written by fedkoopman {__version__}."
     )
@@ -153,8 +150,8 @@ def _limits(about: dict[str, Any]) -> str:
     lines = [
         "## Limits",
         "",
-        "- It holds where it was trained. States beyond those of the training are extrapolated by "
-        "networks, which says nothing of the system.",
+        "- It holds where it was trained. States beyond those of the training are extrapolated, "
+        "which says nothing of the system.",
         "- It is linear in its coordinates: forecasts follow the eigenvalues of K and, far enough "
         "ahead, fade or grow whatever the system does. A chaotic system has no such model.",
         "- Uncertainties come from errors measured on given trajectories, not from a proof.",

@@ -1,4 +1,4 @@
-"""What a model says of itself, as plain data: its card, `fedkoopman inspect` and --json show it.
+"""Facts about a model as plain data, for its card, `fedkoopman inspect` and its --json.
 
 Counts, names, settings and the spectrum of K; nothing of the data but the counts.
 """
@@ -18,15 +18,18 @@ __all__ = ["facts", "pace", "spectrum_rows", "state_names"]
 def facts(model: Fitted) -> dict[str, Any]:
     """All of it, as JSON knows it; a number that is not finite is None."""
     learned = model.learned_
-    architecture = asdict(learned.architecture)
-    if not isinstance(architecture["activation"], str):
-        architecture["activation"] = "a function"
-    units = learned.units or ("",) * architecture["state_dim"]
+    architecture = {
+        name: "a function" if callable(value) else value
+        for name, value in asdict(learned.architecture).items()
+    }
+    units = learned.units or ("",) * learned.architecture.state_dim
     names = state_names(model)
     return {
         "states": [{"name": n, "unit": u} for n, u in zip(names, units, strict=True)],
         "dt": learned.dt,
         "step": learned.architecture.depth * learned.dt,
+        "kind": learned.architecture.name,
+        "description": learned.architecture.description,
         "architecture": architecture,
         "weights": sum(int(np.size(leaf)) for leaf in jax.tree.leaves(learned.weights)),
         "training": asdict(learned.training),

@@ -1,8 +1,11 @@
 """Model files: tensors as safetensors, everything else as JSON in their header; never a pickle.
 
-The same model gives the same bytes. What a file holds is checked in full before it becomes a
-model, so a file of unknown origin can be refused but does no harm. A digest tells a file that was
-changed after it was written; it is no signature, as whoever means to can write another.
+The same model gives the same bytes. All of a file is checked before it becomes a model, so a file
+of unknown origin may be refused but does no harm. A digest shows whether a file was changed after
+it was written. It is no signature: anybody can write another.
+
+The header names the model kind, which says what its settings and tensors are. A header without one
+is of the paper's kind, whose files are older than the name.
 """
 
 import hashlib
@@ -10,7 +13,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +23,9 @@ from safetensors.numpy import save
 
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.kind import Kind
+from fedkoopman.koopman.kinds import KINDS, find_kind
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.network import Architecture, Layer, Weights
 from fedkoopman.koopman.training import Training
 
 __all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
@@ -32,9 +35,11 @@ FORMAT, VERSION = "fedkoopman-model", 2
 KEY = "fedkoopman"
 """Of the one entry in the header: safetensors writes several in no fixed order."""
 LARGEST = 2**30
+UNNAMED = "paper"
+"""The kind of a model whose header names none."""
 KEPT = ("dt", "names", "units", "random_state", "updates", "windows", "information")
 WIDE = ("reference", "noise")
-"""Tensors in double precision, whatever that of the network."""
+"""Tensors in double precision, whatever that of the weights."""
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -43,7 +48,7 @@ class Model(Protocol):
 
     @property
     def learned_(self) -> Learned:
-        """A network with what is needed to use it."""
+        """A model with what is needed to use it."""
 
 
 def to_bytes(model: Model) -> bytes:
@@ -52,26 +57,19 @@ def to_bytes(model: Model) -> bytes:
 
 
 def _pack(model: Learned) -> bytes:
-    architecture, training = asdict(model.architecture), asdict(model.training)
-    if not isinstance(model.architecture.activation, str):
-        raise InputError(
-            f"the activation {short(model.architecture.activation)} is a function, which a model "
-            "file cannot hold: use a named activation, or save model.weights_ yourself"
-        )
+    kind, training = model.architecture, asdict(model.training)
     del training["precision"]  # the tensors say
     header = {
         "format": FORMAT,
         "version": VERSION,
-        "architecture": architecture,
+        "architecture": kind.settings(),
         "training": training,
         **{name: getattr(model, name) for name in KEPT},
+        **({} if kind.name == UNNAMED else {"kind": kind.name}),
     }
-    tensors = {"operator": model.weights.operator, "reference": model.reference}
+    tensors = {**kind.to_file(model.weights), "reference": model.reference}
     if model.noise is not None:
         tensors["noise"] = model.noise
-    for part in ("encoder", "decoder"):
-        for i, layer in enumerate(getattr(model.weights, part)):
-            tensors[f"{part}.{i}.weight"], tensors[f"{part}.{i}.bias"] = layer.weight, layer.bias
     # safetensors reads from where an array starts, as if it were in one piece.
     whole = {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}
     header["digest"] = _digest(header, whole)
@@ -97,8 +95,13 @@ def write_model(path: str | os.PathLike[str], model: Model) -> None:
     write_whole(path, content)
 
 
-def read_model(path: str | os.PathLike[str]) -> Learned:
-    """What a model file holds, or a refusal of one line; `DeepKoopman.load` makes a model of it."""
+def read_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> Learned:
+    """What a model file holds, or a refusal of one line; `DeepKoopman.load` makes a model of it.
+
+    Arguments:
+        kind: the model kind, if it is not an installed one: a class, or "file.py:name".
+    """
+    own = None if kind is None else find_kind(kind)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -110,13 +113,17 @@ def read_model(path: str | os.PathLike[str]) -> Learned:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     try:
-        return from_bytes(content)
+        return from_bytes(content, own)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def from_bytes(content: bytes) -> Learned:
-    """The model in a file's content."""
+def from_bytes(content: bytes, own: type[Kind] | None = None) -> Learned:
+    """The model in a file's content.
+
+    Arguments:
+        own: the model kind, if it is not an installed one.
+    """
     try:
         views = dict(safetensors.deserialize(content))
         size = int.from_bytes(content[:8], "little")
@@ -126,34 +133,26 @@ def from_bytes(content: bytes) -> Learned:
             f"not a safetensors file, or cut short ({short(str(error))}): save the model again"
         ) from None
     header = _header(entries.get(KEY))
+    kind = _kind(header.get("kind", UNNAMED), own)
     try:
-        architecture = Architecture(**header["architecture"])
+        architecture = kind.from_settings(header["architecture"])
         training = Training(**header["training"])
     except (KeyError, TypeError) as error:
         raise _damaged(f"architecture or training do not fit ({short(str(error))})") from None
-    if not isinstance(architecture.activation, str):
-        raise _damaged(f"the activation is {short(architecture.activation)}")
-    tensors = _tensors(architecture, views)
-
-    def layers(part: str) -> tuple[Layer, ...]:
-        return tuple(
-            Layer(np.column_stack([tensors[f"{part}.{i}.weight"], tensors[f"{part}.{i}.bias"]]))
-            for i in range(architecture.hidden_layers + 1)
-        )
-
+    tensors, wide = _tensors(architecture, views)
     try:
         rest = {name: header[name] for name in KEPT}
     except KeyError as error:
         raise _damaged(f"its header has no {error}") from None
     learned = Learned(
         architecture,
-        Weights(layers("encoder"), tensors["operator"], layers("decoder")),
-        reference=tensors["reference"],
+        architecture.from_file(tensors),
+        reference=wide["reference"],
         training=training,
-        noise=tensors.get("noise"),
+        noise=wide.get("noise"),
         **rest,
     )
-    if header["version"] > 1 and header.get("digest") != _digest(header, tensors):
+    if header["version"] > 1 and header.get("digest") != _digest(header, tensors | wide):
         raise _damaged("its digest is not that of its content, which was changed since")
     return learned
 
@@ -178,38 +177,55 @@ def _header(text: str | None) -> dict[str, Any]:
     return header
 
 
-def _tensors(architecture: Architecture, views: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """The tensors, all of which must be there, with the shapes of the architecture."""
-    plain = len(views) - ("noise" in views)
-    if 4 * (architecture.hidden_layers + 1) + 2 != plain:  # before lists of that length
-        raise _damaged(f"{architecture.hidden_layers} hidden layers do not go with {plain} tensors")
-    dims, components = architecture.encoder_dims, architecture.components
-    shapes: dict[str, tuple[int, ...]] = {
-        "operator": (components, components),
-        "reference": (architecture.window, architecture.state_dim),
-    }
+def _kind(name: Any, own: type[Kind] | None) -> type[Kind]:
+    """The class of a kind that a header names; a file is never a reason to run `file.py:name`."""
+    if own is not None:
+        if name != own.name:
+            raise InputError(
+                f"holds a model of the kind {short(name)}, not {own.name}: give its own kind"
+            )
+        return own
+    if name not in KINDS:
+        raise InputError(
+            f"holds a model of the kind {short(name)}, and installed are {', '.join(KINDS)}: "
+            "install the package that has it, or name its class as load_model(…, kind=…)"
+        )
+    return KINDS.find(name)
+
+
+def _tensors(
+    architecture: Kind, views: dict[str, Any]
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """The tensors of the weights, which must be those of the architecture, and the wide ones."""
+    window = (architecture.window, architecture.state_dim)
+    wide = {"reference": _tensor(views, "reference", window)}
     if "noise" in views:
-        shapes["noise"] = (components, components)
-    for part, along in (("encoder", dims), ("decoder", dims[::-1])):
-        for i, (before, after) in enumerate(pairwise(along)):
-            shapes[f"{part}.{i}.weight"], shapes[f"{part}.{i}.bias"] = (after, before), (after,)
-    result = {}
-    for name, shape in shapes.items():
-        if name not in views:
-            raise _damaged(f"the tensor {name!r} is missing")
-        view = views[name]
-        if tuple(view["shape"]) != shape:
-            raise _damaged(f"the tensor {name!r} has shape {tuple(view['shape'])}, not {shape}")
-        if view["dtype"] not in (["F64"] if name in WIDE else DTYPES):
-            raise _damaged(f"the tensor {name!r} holds {view['dtype']}")
-        if view["dtype"] != views["operator"]["dtype"] and name not in WIDE:
-            raise _damaged(f"the tensors {name!r} and 'operator' differ in precision")
-        dtype = DTYPES[view["dtype"]]
-        tensor = np.frombuffer(view["data"], dtype).astype(dtype.newbyteorder("="))
-        if not np.isfinite(tensor).all():
-            raise _damaged(f"the tensor {name!r} has entries that are not finite")
-        result[name] = tensor.reshape(shape)
-    return result
+        wide["noise"] = _tensor(views, "noise", (architecture.components,) * 2)
+    found: dict[str, NDArray[Any]] = {}
+    # Ends with the first tensor that is missing, however many a header promises.
+    for name, shape in architecture.file_shapes():
+        found[name] = _tensor(views, name, shape)
+        first = next(iter(found))
+        if found[name].dtype != found[first].dtype:
+            raise _damaged(f"the tensors {name!r} and {first!r} differ in precision")
+    if more := sorted(views.keys() - found.keys() - wide.keys()):
+        raise _damaged(f"its architecture has no tensor {short(more[0])}")
+    return found, wide
+
+
+def _tensor(views: dict[str, Any], name: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    if name not in views:
+        raise _damaged(f"the tensor {name!r} is missing")
+    view = views[name]
+    if tuple(view["shape"]) != shape:
+        raise _damaged(f"the tensor {name!r} has shape {tuple(view['shape'])}, not {shape}")
+    if view["dtype"] not in (["F64"] if name in WIDE else DTYPES):
+        raise _damaged(f"the tensor {name!r} holds {view['dtype']}")
+    dtype = DTYPES[view["dtype"]]
+    tensor = np.frombuffer(view["data"], dtype).astype(dtype.newbyteorder("="))
+    if not np.isfinite(tensor).all():
+        raise _damaged(f"the tensor {name!r} has entries that are not finite")
+    return tensor.reshape(shape)
 
 
 def _damaged(what: str) -> InputError:

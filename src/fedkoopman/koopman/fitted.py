@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError
 from fedkoopman.koopman import spectrum
 from fedkoopman.koopman.forecast import Forecast, forecast
+from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.network import Architecture, Weights
 from fedkoopman.koopman.parameters import NotFittedError, Parameters
 from fedkoopman.koopman.residuals import lifted_noise
 from fedkoopman.koopman.trajectories import Trajectories, array_of, as_trajectories, windows_of
@@ -176,8 +176,8 @@ class Fitted(Parameters):
         return None if noise is None else noise.copy()
 
     @property
-    def architecture_(self) -> Architecture:
-        """The shape of the network."""
+    def architecture_(self) -> Kind:
+        """The model kind with its sizes."""
         return self.learned_.architecture
 
     @property
@@ -188,7 +188,7 @@ class Fitted(Parameters):
     @property
     def operator_(self) -> NDArray[np.float64]:
         """K, (O, O)."""
-        return np.array(self.learned_.weights.operator, np.float64)
+        return self.learned_.operator.copy()
 
     @property
     def reference_(self) -> NDArray[np.float64]:

@@ -74,7 +74,7 @@ def propagate(learned: Learned, lifted: Array, cov: Array, added: Array) -> Fore
         lifted, cov: where they start, (B, O) and (B, O, O).
         added: M_1 … M_H, (H, O, O).
     """
-    operator, steps = learned.wide.operator, len(added)
+    operator, steps = learned.operator, len(added)
     with np.errstate(over="ignore", invalid="ignore"):
         means = learned.advance(lifted, steps).swapaxes(0, 1)
         covs = np.empty((len(lifted), *added.shape))

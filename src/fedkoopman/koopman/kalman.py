@@ -4,21 +4,25 @@ In lifted coordinates the dynamics are linear and the sensor is not:
 
     y_{k+1} = K y_k + w,   z_k = h(φ⁻¹(y_k)) + v.
 
-So prediction is the Kalman filter's own. For the correction h ∘ φ⁻¹ is replaced by its tangent at
-the prediction, by exact Jacobians, and not by sigma points: P has directions in which no state was
-ever lifted, sigma points stand √O standard deviations out along them, and there a decoder returns
-whatever it likes; the tangent asks it only where it was trained.
+So prediction is that of the Kalman filter. The correction replaces h ∘ φ⁻¹ by its tangent at the
+prediction, from exact Jacobians. It does not use sigma points: P has directions in which no state
+was ever lifted, sigma points lie √O standard deviations out along them, and a decoder's values
+there mean nothing. The tangent evaluates the decoder only where it was trained.
 
-Linear dynamics hold for lifted states, y = φ(x). A correction may leave these, and K then carries
-along a part that means nothing, so before each prediction the mean is lifted anew from the state it
-stands for, K φ(φ⁻¹(y)), and P goes along through the Jacobian. Where φ and φ⁻¹ are linear and
-inverse to each other this changes nothing. `relift=False` leaves it out: the plain linear filter.
+Linear dynamics hold for lifted states, y = φ(x). A correction may leave these, and K would then
+carry along a part that means nothing. So before each prediction the mean is lifted anew from its
+state, K φ(φ⁻¹(y)), and P follows through the Jacobian. Where φ and φ⁻¹ are linear and inverse to
+each other this changes nothing. `relift=False` leaves it out: the plain linear filter.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import equinox as eqx
+import jax
 import numpy as np
+from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import covariance
@@ -28,11 +32,12 @@ from fedkoopman.estimation.estimate import estimate
 from fedkoopman.estimation.estimates import Arrays, Estimates
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, lower_covariance, propagate
+from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.lifted import lifted_sensor, lifted_system
 from fedkoopman.koopman.residuals import accumulated, lifted_noise
 from fedkoopman.koopman.trajectories import as_trajectories
-from fedkoopman.sensors import Sensor
+from fedkoopman.sensors import FunctionSensor, Sensor
+from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, finite_array
 
 __all__ = ["KoopmanEstimates", "KoopmanFilter", "lift_noise"]
@@ -84,8 +89,8 @@ class KoopmanFilter:
         architecture = self._learned.architecture
         self._sensor = checks.only_one(sensor, Sensor, "sensor")
         checks.sensor_sees(sensor, architecture.state_dim)
-        self._system = lifted_system(self._learned, relift)
-        self._seen = lifted_sensor(self._learned, self._sensor)
+        self._system = _lifted_system(self._learned, relift)
+        self._seen = _lifted_sensor(self._learned, self._sensor)
         self._relift = relift
         self.observation_noise = observation_noise
         given = model.noise_ if process_noise is None else process_noise
@@ -227,3 +232,59 @@ def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], ND
     windows = learned.lower_window(y)
     slope = learned.lift_slope(windows) @ learned.lower_window_slope(y)
     return learned.lift(windows), slope @ p @ slope.swapaxes(1, 2)
+
+
+def _lifted_system(learned: Learned, relift: bool) -> System:
+    """y ↦ K y, or with `relift` K φ(φ⁻¹(y)), which is the same where y is a lifted state."""
+    architecture = learned.architecture
+    step = _Relifted.of(learned) if relift else _Linear(learned.operator)
+    return System.from_map(step, architecture.components, dt=architecture.depth * learned.dt)
+
+
+def _lifted_sensor(learned: Learned, sensor: Sensor) -> Sensor:
+    """y ↦ h(φ⁻¹(y)); of a window, the newest state is seen."""
+    return FunctionSensor(_Seen.of(learned, sensor), sensor.dim, angles=sensor.angles)
+
+
+class _Linear(eqx.Module):
+    """y ↦ K y."""
+
+    operator: Any
+
+    def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
+        return self.operator @ y
+
+
+class _Model(eqx.Module):
+    """A model whose weights are leaves: models of one shape share what is compiled."""
+
+    leaves: tuple[Any, ...]
+    architecture: Kind = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, learned: Learned, *more: Any) -> Self:
+        return cls(tuple(jax.tree.leaves(learned.wide)), learned.architecture, *more)
+
+    @property
+    def weights(self) -> Weights:
+        """The tree, which may be one that cannot be hashed, as a dict."""
+        return jax.tree.unflatten(jax.tree.structure(self.architecture.template), self.leaves)
+
+
+class _Relifted(_Model):
+    """y ↦ K φ(φ⁻¹(y))."""
+
+    def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
+        kind, weights = self.architecture, self.weights
+        window = kind.decode(weights, y[:, None])
+        return (kind.operator(weights) @ kind.lift(weights, window))[:, 0]
+
+
+class _Seen(_Model):
+    """y ↦ h(φ⁻¹(y)), of a window the newest state."""
+
+    sensor: Callable
+
+    def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " observed"]:
+        window = self.architecture.decode(self.weights, y[:, None])[:, 0]
+        return self.sensor(window[-self.architecture.state_dim :])

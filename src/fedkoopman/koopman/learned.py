@@ -1,36 +1,34 @@
-"""What training leaves behind: a network with what is needed to use it, save it and go on."""
+"""What training leaves behind: weights with what is needed to use, save and train them on."""
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import covariance
-from fedkoopman.errors import InputError, short, unknown_name
-from fedkoopman.koopman.network import Architecture, Weights, decode, encode
-from fedkoopman.koopman.slopes import decode_slope, encode_slope
+from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.spectrum import Spectrum, decompose, modes
-from fedkoopman.koopman.training import Training
+from fedkoopman.koopman.training import PRECISIONS, Training, check_training
 from fedkoopman.systems.checks import check_count, check_positive, check_seed, finite_array, number
 
-__all__ = ["Learned", "check_training"]
-
-PRECISIONS = ("float32", "float64")
+__all__ = ["Learned"]
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """A trained network. It is evaluated in float64, whatever the precision of its weights.
+    """A trained model. It is evaluated in float64, whatever the precision of its weights.
 
     Attributes:
-        architecture, weights: the network.
+        architecture, weights: the model; the architecture is a model kind with its sizes.
         dt: the sampling interval.
         reference: the window about which modes are taken, (μ, d).
         names, units: of the state's components, where known.
@@ -42,7 +40,7 @@ class Learned:
             `koopman.residuals` estimates it; None where nobody measured it.
     """
 
-    architecture: Architecture
+    architecture: Kind
     weights: Weights
     dt: float
     reference: NDArray[np.float64]
@@ -65,7 +63,7 @@ class Learned:
             )
         dt = number(self.dt, "dt")
         check_positive(dt, "dt")
-        precision = str(np.asarray(weights.operator).dtype)
+        precision = str(jax.tree.leaves(weights)[0].dtype)
         values = {
             "weights": weights,
             "reference": reference.reshape(shape),
@@ -85,7 +83,7 @@ class Learned:
     @cached_property
     def spectrum(self) -> Spectrum:
         """Of K."""
-        return decompose(self.weights.operator)
+        return decompose(self.operator)
 
     @cached_property
     def modes(self) -> NDArray[np.complex128]:
@@ -97,7 +95,7 @@ class Learned:
 
     def lift(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """φ of every row, (n, μ d) → (n, O)."""
-        return self._by_columns(_encode, windows)
+        return self._by_columns(_lift, windows)
 
     def lower(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The newest state of φ⁻¹ of every row, (n, O) → (n, d)."""
@@ -109,7 +107,7 @@ class Learned:
 
     def lift_slope(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of φ at every row, (n, μ d) → (n, O, μ d)."""
-        return self._by_columns(encode_slope, windows)
+        return self._by_columns(_lift_slope, windows)
 
     def lower_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of the newest state of φ⁻¹ at every row, (n, O) → (n, d, O)."""
@@ -117,18 +115,24 @@ class Learned:
 
     def lower_window_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of φ⁻¹ at every row, (n, O) → (n, μ d, O)."""
-        return self._by_columns(decode_slope, lifted)
+        return self._by_columns(_decode_slope, lifted)
 
     def advance(self, lifted: NDArray[np.float64], applications: int) -> NDArray[np.float64]:
         """K applied to every row, over and over: (n, O) → (applications, n, O)."""
         result = np.empty((applications, *lifted.shape))
         for i in range(applications):
-            lifted = result[i] = lifted @ self.wide.operator.T
+            lifted = result[i] = lifted @ self.operator.T
         return result
 
     @cached_property
+    def operator(self) -> NDArray[np.float64]:
+        """K, (O, O)."""
+        with jax.enable_x64(True):
+            return np.asarray(self.architecture.operator(self.wide), np.float64)
+
+    @cached_property
     def wide(self) -> Weights:
-        """The weights in float64, in which the network is evaluated."""
+        """The weights in float64, in which the model is evaluated."""
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.weights)
 
     def _by_columns(self, function: Any, rows: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -141,79 +145,57 @@ class Learned:
 
 
 @partial(jax.jit, static_argnums=0)
-def _encode(
-    architecture: Architecture, weights: Weights, x: Float[Array, "input n"]
+def _lift(
+    architecture: Kind, weights: Weights, x: Float[Array, "input n"]
 ) -> Float[Array, "lifted n"]:
-    return encode(architecture, weights, x)
+    return architecture.lift(weights, x)
 
 
 @partial(jax.jit, static_argnums=0)
 def _decode(
-    architecture: Architecture, weights: Weights, y: Float[Array, "lifted n"]
+    architecture: Kind, weights: Weights, y: Float[Array, "lifted n"]
 ) -> Float[Array, "input n"]:
-    return decode(architecture, weights, y)
+    return architecture.decode(weights, y)
 
 
-def check_training(training: Training) -> Training:
-    """The options with their types settled, or a refusal that names the estimator's argument."""
-    if training.precision not in PRECISIONS:
-        raise unknown_name("precision", training.precision, PRECISIONS)
-    rate = number(training.learning_rate, "learning_rate")
-    check_positive(rate, "learning_rate")
-    weight_decay = number(training.weight_decay, "weight_decay")
-    if weight_decay < 0:
-        raise InputError(f"weight_decay is {weight_decay:g}: it must be at least 0")
-    decay = number(training.decay, "decay")
-    if not 0 < decay <= 1:
-        raise InputError(
-            f"decay is {decay:g}: give a number above 0 and up to 1, by which the learning rate "
-            "is multiplied after every epoch"
-        )
-    shares = training.loss_weights
-    if not isinstance(shares, tuple | list | np.ndarray) or len(shares) != 3:
-        raise InputError(f"loss_weights is {short(shares)}: give three numbers, for l1, l2 and l3")
-    w1, w2, w3 = (float(number(share, "an entry of loss_weights")) for share in shares)
-    if min(w1, w2, w3) < 0 or max(w1, w2, w3) == 0:
-        raise InputError(f"loss_weights is {short(shares)}: give numbers >= 0, not all 0")
-    return Training(
-        epochs=check_count(training.epochs, "epochs"),
-        batch=check_count(training.batch, "batch_size"),
-        learning_rate=float(rate),
-        weight_decay=float(weight_decay),
-        decay=float(decay),
-        loss_weights=(w1, w2, w3),
-        precision=training.precision,
-    )
+@partial(jax.jit, static_argnums=0)
+def _lift_slope(
+    architecture: Kind, weights: Weights, x: Float[Array, "input n"]
+) -> Float[Array, "lifted input n"]:
+    return _slope(partial(architecture.lift, weights), x)
 
 
-def _checked_weights(architecture: Architecture, weights: Weights) -> Weights:
-    dtype = np.asarray(weights.operator).dtype
-    if str(dtype) not in PRECISIONS:
-        raise InputError(f"the operator holds {dtype}: give float32 or float64 weights")
-    dims = architecture.encoder_dims
-    for name, layers, along in (
-        ("encoder", weights.encoder, dims),
-        ("decoder", weights.decoder, dims[::-1]),
-    ):
-        expected = [(after, before + 1) for before, after in pairwise(along)]
-        found = [np.shape(layer.matrix) for layer in layers]
-        if found != expected:
+@partial(jax.jit, static_argnums=0)
+def _decode_slope(
+    architecture: Kind, weights: Weights, y: Float[Array, "lifted n"]
+) -> Float[Array, "input lifted n"]:
+    return _slope(partial(architecture.decode, weights), y)
+
+
+def _slope(function: Callable[[Array], Array], x: Float[Array, "from n"]) -> Array:
+    """∂f_i/∂x_j at every column: one forward derivative of all columns for each j."""
+
+    def along(direction: Float[Array, " from"]) -> Array:
+        return jax.jvp(function, (x,), (jnp.broadcast_to(direction[:, None], x.shape),))[1]
+
+    return jax.vmap(along, out_axes=1)(jnp.eye(len(x), dtype=x.dtype))
+
+
+def _checked_weights(architecture: Kind, weights: Weights) -> Weights:
+    """The weights in one precision, with the names and shapes of the architecture, and finite."""
+    tensors = {name: np.asarray(leaf) for name, leaf in architecture.named(weights).items()}
+    for name, tensor in tensors.items():
+        if str(tensor.dtype) not in PRECISIONS:
             raise InputError(
-                f"the {name}'s matrices [W b] have shapes {short(found)} but the architecture "
-                f"needs {short(expected)}: give the architecture that the weights were made for"
+                f"the tensor {name} holds {tensor.dtype}: give float32 or float64 weights"
             )
-    square = (architecture.components, architecture.components)
-    if np.shape(weights.operator) != square:
-        raise InputError(
-            f"the operator has shape {np.shape(weights.operator)}: it must be {square}"
-        )
-    result: Weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), weights)
-    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result)):
+    checked = architecture.from_named(tensors)
+    if not all(np.isfinite(tensor).all() for tensor in tensors.values()):
         raise InputError(
             "the weights are not all finite: the training that made them diverged; use an earlier "
             "model or a lower learning rate"
         )
-    return result
+    return jax.tree.map(partial(np.asarray, dtype=np.result_type(*tensors.values())), checked)
 
 
 def _checked_words(words: Any, what: str, count: int) -> tuple[str, ...] | None:

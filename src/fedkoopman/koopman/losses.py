@@ -1,13 +1,12 @@
 """The three losses of Section IV-A and their weighted sum."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from fedkoopman.koopman.network import Architecture, Weights, decode, encode
-
-__all__ = ["Losses", "losses"]
+__all__ = ["Losses", "koopman_losses"]
 
 
 class Losses(NamedTuple):
@@ -26,14 +25,15 @@ class Losses(NamedTuple):
         return w1 * self.linear + w2 * self.reconstruction + w3 * self.prediction
 
 
-def losses(
-    architecture: Architecture,
-    weights: Weights,
+def koopman_losses(
+    lift: Callable[[Array], Array],
+    operator: Float[Array, "lifted lifted"],
+    decode: Callable[[Array], Array],
     x: Float[Array, "input n"],
     target: Float[Array, "input n"],
     share: Float[Array, " n"] | None = None,
 ) -> Losses:
-    """The losses of windows X and their targets X^τ.
+    """The losses of φ, K and φ⁻¹ for windows X and their targets X^τ.
 
     Arguments:
         x, target: one window per column.
@@ -41,11 +41,9 @@ def losses(
     """
     n = x.shape[1]
     # One pass for both halves: twice the columns in half as many products.
-    y, y_target = _halves(encode(architecture, weights, jnp.concatenate([x, target], axis=1)), n)
-    y_bar = weights.operator @ y
-    x_bar, target_bar = _halves(
-        decode(architecture, weights, jnp.concatenate([y, y_bar], axis=1)), n
-    )
+    y, y_target = _halves(lift(jnp.concatenate([x, target], axis=1)), n)
+    y_bar = operator @ y
+    x_bar, target_bar = _halves(decode(jnp.concatenate([y, y_bar], axis=1)), n)
 
     def mean(difference: Array) -> Array:
         square = difference**2

@@ -1,4 +1,4 @@
-"""`DeepKoopman`: the deep Koopman network as an estimator with scikit-learn's manners."""
+"""`DeepKoopman`: a Koopman model as an estimator with scikit-learn's manners."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -11,10 +11,11 @@ import numpy as np
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted
-from fedkoopman.koopman.learned import Learned, check_training
-from fedkoopman.koopman.network import Architecture, Weights, initialise
+from fedkoopman.koopman.kind import Kind, Weights
+from fedkoopman.koopman.kinds import find_kind, name_of
+from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.residuals import lifted_noise
-from fedkoopman.koopman.training import Training, client_update
+from fedkoopman.koopman.training import Training, check_training, client_update
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count, check_seed
 
@@ -31,6 +32,8 @@ class DeepKoopman(Fitted):
 
     Arguments:
         n_components: O, the dimension of the lifted state; None: four times the state's.
+        kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "paper" is
+            the paper's network. A kind takes those of the parameters below that it has.
         dt: the sampling interval, for everything in units of time.
         n_delays: how many earlier states join the present one in the network's input.
         depth: how many samples one application of K advances.
@@ -48,6 +51,7 @@ class DeepKoopman(Fitted):
         self,
         n_components: int | None = 12,
         *,
+        kind: str | type[Kind] = "paper",
         dt: float = 1.0,
         n_delays: int = 0,
         depth: int = 1,
@@ -64,6 +68,7 @@ class DeepKoopman(Fitted):
         random_state: int | None = 0,
     ) -> None:
         self.n_components = n_components
+        self.kind = kind
         self.dt = dt
         self.n_delays = n_delays
         self.depth = depth
@@ -82,7 +87,7 @@ class DeepKoopman(Fitted):
     @classmethod
     def from_weights(
         cls,
-        architecture: Architecture,
+        architecture: Kind,
         weights: Weights,
         *,
         dt: float,
@@ -97,6 +102,7 @@ class DeepKoopman(Fitted):
         """A fitted estimator around weights that were trained elsewhere.
 
         Arguments:
+            architecture: the model kind with its sizes, as PaperNetwork(3, 12).
             dt: the sampling interval.
             reference: the window about which `modes_` are taken; None: zeros.
             names, units: of the state's components.
@@ -121,9 +127,13 @@ class DeepKoopman(Fitted):
         return cls._of(learned)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The model that `save` wrote."""
-        return cls._of(read_model(path))
+    def load(cls, path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> Self:
+        """The model that `save` wrote.
+
+        Arguments:
+            kind: the model kind, if it is not an installed one: a class, or "file.py:name".
+        """
+        return cls._of(read_model(path, kind))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model to a file (safetensors with JSON), whole or not at all."""
@@ -132,15 +142,14 @@ class DeepKoopman(Fitted):
     @classmethod
     def _of(cls, learned: Learned) -> Self:
         architecture, training = learned.architecture, learned.training
-        options = {field.name: getattr(training, field.name) for field in fields(training)}
+        options = {one.name: getattr(training, one.name) for one in fields(training)}
+        known = cls._defaults()
+        options |= {name: value for name, value in vars(architecture).items() if name in known}
         model = cls(
             architecture.components,
+            kind=name_of(type(architecture)),
             dt=learned.dt,
             n_delays=architecture.window - 1,
-            depth=architecture.depth,
-            hidden_layers=architecture.hidden_layers,
-            width=architecture.width,
-            activation=architecture.activation,
             batch_size=options.pop("batch"),
             **options,
             random_state=learned.random_state,
@@ -154,7 +163,7 @@ class DeepKoopman(Fitted):
         architecture = self._architecture(given.parts[0].shape[1])
         training = self._training()
         dtype = np.dtype(training.precision)
-        weights = initialise(architecture, seed=self._seed(0), dtype=dtype)
+        weights = architecture.initialise(seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
         start = Learned(architecture, weights, self.dt, reference, given.names)
         return self._train(start, training, given)
@@ -165,7 +174,7 @@ class DeepKoopman(Fitted):
         if not self.__sklearn_is_fitted__():
             return self.fit(X)
         given, learned = self._given(X), self.learned_
-        architecture = self._architecture(self.n_features_in_)
+        architecture = self._architecture(self.n_features_in_, learned.architecture)
         if architecture != learned.architecture:
             raise InputError(
                 f"the model was trained as {learned.architecture} and its parameters now ask for "
@@ -212,17 +221,21 @@ class DeepKoopman(Fitted):
         self._learned = replace(learned, noise=noise if np.isfinite(noise).all() else None)
         return self
 
-    def _architecture(self, state_dim: int) -> Architecture:
+    def _architecture(self, state_dim: int, like: Kind | None = None) -> Kind:
+        """The kind and sizes that the parameters ask for.
+
+        Arguments:
+            like: gives what is not a parameter, if it is of the kind asked for.
+        """
         components = 4 * state_dim if self.n_components is None else self.n_components
-        return Architecture(
-            state_dim,
-            check_count(components, "n_components"),
-            hidden_layers=check_count(self.hidden_layers, "hidden_layers", least=0),
-            width=check_count(self.width, "width"),
-            activation=self.activation,
-            window=check_count(self.n_delays, "n_delays", least=0) + 1,
-            depth=check_count(self.depth, "depth"),
-        )
+        kind = find_kind(self.kind)
+        rest = vars(like) if type(like) is kind else {}
+        asked = {
+            "state_dim": state_dim,
+            "components": check_count(components, "n_components"),
+            "window": check_count(self.n_delays, "n_delays", least=0) + 1,
+        }
+        return kind.of(**rest | self.get_params() | asked)
 
     def _training(self) -> Training:
         return check_training(
@@ -243,6 +256,10 @@ class DeepKoopman(Fitted):
         return int(np.random.SeedSequence(given).generate_state(1, np.uint64)[0] >> 1)
 
 
-def load_model(path: str | os.PathLike[str]) -> DeepKoopman:
-    """Read a model that `DeepKoopman.save` or a run wrote."""
-    return DeepKoopman.load(path)
+def load_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> DeepKoopman:
+    """Read a model that `DeepKoopman.save` or a run wrote.
+
+    Arguments:
+        kind: the model kind, if it is not an installed one: a class, or "file.py:name".
+    """
+    return DeepKoopman.load(path, kind)

@@ -1,4 +1,4 @@
-"""How far a model is off: what is left of lifted trajectories when K has had its say.
+"""How far off a model is: the difference between lifted trajectories and what K predicts.
 
 After h applications of K the model is off by e_h = φ(x_{k+h}) − K^h φ(x_k). Were the one-step
 residuals r = e_1 independent in time, their covariances would add up as M_h = K M_{h−1} Kᵀ + Q
@@ -7,7 +7,7 @@ that agree add up faster. So, as far as the data reach, E[e_h e_hᵀ] is measure
 beyond, and for filters, which need one covariance per step, Q is scaled so that what adds up is as
 large as what was measured.
 
-Moments are about zero, not about the mean: a constant error is an error.
+Moments are taken about zero, not about the mean, because a constant error is an error too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -87,9 +87,9 @@ def enough(learned: Learned, parts: list[Array]) -> bool:
 
 def accumulated(learned: Learned, noise: Array, steps: int, start: Any = 0.0) -> Array:
     """M_h = K M_{h−1} Kᵀ + Q from M_0 = `start`, for 1 … steps, (steps, O, O)."""
-    operator, result = learned.wide.operator, np.empty((steps, *noise.shape))
+    operator, result = learned.operator, np.empty((steps, *noise.shape))
     moment = np.broadcast_to(start, noise.shape)
-    with np.errstate(over="ignore", invalid="ignore"):  # who uses it looks at what comes of it
+    with np.errstate(over="ignore", invalid="ignore"):  # the caller checks the result
         for h in range(steps):
             moment = result[h] = operator @ moment @ operator.T + noise
     return result
@@ -147,7 +147,7 @@ def _sums(learned: Learned, parts: list[Array], most: int, least: int) -> Iterat
     lengths = [len(part) - window + 1 for part in parts]
     joined = np.concatenate([windows_of(part, window) for part in parts])
     lifted = np.split(learned.lift(joined), np.cumsum(lengths)[:-1])
-    ahead, operator = lifted, learned.wide.operator
+    ahead, operator = lifted, learned.operator
     for h in range(1, most + 1):
         spans = sum((length - 1) // (h * depth) for length in lengths)
         if h > 1 and spans < least:

@@ -17,12 +17,22 @@ import optax
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError
-from fedkoopman.koopman.losses import losses
-from fedkoopman.koopman.network import Architecture, Weights
+from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.one_core import one_core
+from fedkoopman.systems.checks import check_count, check_positive, number
 
-__all__ = ["Training", "client_update", "shuffled", "train", "window_starts"]
+__all__ = [
+    "PRECISIONS",
+    "Training",
+    "check_training",
+    "client_update",
+    "shuffled",
+    "train",
+    "window_starts",
+]
+
+PRECISIONS = ("float32", "float64")
 
 
 @dataclass(frozen=True)
@@ -48,8 +58,40 @@ class Training:
     precision: str = "float32"
 
 
+def check_training(training: Training) -> Training:
+    """The options with their types settled, or a refusal that names the estimator's argument."""
+    if training.precision not in PRECISIONS:
+        raise unknown_name("precision", training.precision, PRECISIONS)
+    rate = number(training.learning_rate, "learning_rate")
+    check_positive(rate, "learning_rate")
+    weight_decay = number(training.weight_decay, "weight_decay")
+    if weight_decay < 0:
+        raise InputError(f"weight_decay is {weight_decay:g}: it must be at least 0")
+    decay = number(training.decay, "decay")
+    if not 0 < decay <= 1:
+        raise InputError(
+            f"decay is {decay:g}: give a number above 0 and up to 1, by which the learning rate "
+            "is multiplied after every epoch"
+        )
+    shares = training.loss_weights
+    if not isinstance(shares, tuple | list | np.ndarray) or len(shares) != 3:
+        raise InputError(f"loss_weights is {short(shares)}: give three numbers, for l1, l2 and l3")
+    w1, w2, w3 = (float(number(share, "an entry of loss_weights")) for share in shares)
+    if min(w1, w2, w3) < 0 or max(w1, w2, w3) == 0:
+        raise InputError(f"loss_weights is {short(shares)}: give numbers >= 0, not all 0")
+    return Training(
+        epochs=check_count(training.epochs, "epochs"),
+        batch=check_count(training.batch, "batch_size"),
+        learning_rate=float(rate),
+        weight_decay=float(weight_decay),
+        decay=float(decay),
+        loss_weights=(w1, w2, w3),
+        precision=training.precision,
+    )
+
+
 def client_update(
-    architecture: Architecture,
+    architecture: Kind,
     training: Training,
     weights: Weights,
     segments: Sequence[NDArray],
@@ -93,7 +135,7 @@ def shuffled(starts: NDArray[np.int32], epochs: int, seed: int) -> NDArray[np.in
 
 
 def train(
-    architecture: Architecture,
+    architecture: Kind,
     training: Training,
     weights: Weights,
     states: NDArray,
@@ -145,7 +187,7 @@ def _train(
     n: Int[Array, ""],
     eta: Float[Array, ""],
     *,
-    architecture: Architecture,
+    architecture: Kind,
     training: Training,
 ) -> Float[Array, " parameters"]:
     """All epochs; parameters as one vector, which Adam updates in one sweep."""
@@ -161,7 +203,7 @@ def _train(
         x, target = _windows(states, starts, architecture)
         share = (first + jnp.arange(batch) < n) / jnp.minimum(n - first, batch).astype(dtype)
         gradient = jax.grad(
-            lambda w: losses(architecture, w, x, target, share).weighted(training.loss_weights)
+            lambda w: architecture.losses(w, x, target, share).weighted(training.loss_weights)
         )(_weights(vector, architecture))
         flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
         direction, memory = adam.update(flat, memory, vector)
@@ -172,7 +214,7 @@ def _train(
 
 
 def _windows(
-    states: Float[Array, "state room"], starts: Int[Array, " n"], architecture: Architecture
+    states: Float[Array, "state room"], starts: Int[Array, " n"], architecture: Kind
 ) -> tuple[Float[Array, "input n"], Float[Array, "input n"]]:
     """X = [x_{k−μ+1} … x_k] and X^τ, one column each."""
     n, both = len(starts), jnp.concatenate([starts, starts + architecture.depth])
@@ -181,7 +223,7 @@ def _windows(
     return joined[:, :n], joined[:, n:]
 
 
-def _weights(vector: Float[Array, " parameters"], architecture: Architecture) -> Weights:
+def _weights(vector: Float[Array, " parameters"], architecture: Kind) -> Weights:
     leaves, structure = jax.tree.flatten(architecture.template)
     bounds = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
     parts = jnp.split(vector, bounds)

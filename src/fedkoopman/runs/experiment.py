@@ -13,7 +13,7 @@ from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import Architecture
+from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training
 from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
@@ -35,7 +35,7 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
     return Problem(
         seed=seed,
         system=system,
-        architecture=Architecture(
+        architecture=KINDS.find("paper").of(
             state_dim=system.dim,
             components=network.components_for(system.dim),
             hidden_layers=network.hidden_layers,

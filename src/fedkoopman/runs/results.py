@@ -12,7 +12,6 @@ from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.network import from_named
 from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.runs.experiment import problem_of
 
@@ -47,7 +46,7 @@ def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
     """
     return DeepKoopman.from_weights(
         problem.architecture,
-        from_named(problem.architecture, weights),
+        problem.architecture.from_named(weights),
         dt=float(problem.system.dt),
         names=problem.system.names,
         units=problem.system.units,

@@ -203,11 +203,10 @@ class TestRunning:
         found = fk.run(study(files))
         experiment = experiment_of(study(files), 0)
         from fedkoopman.federation.simulation import first_state
-        from fedkoopman.koopman.network import from_named
 
         before = evaluate(
             experiment.architecture,
-            from_named(experiment.architecture, first_state(experiment).arrays),
+            experiment.architecture.from_named(first_state(experiment).arrays),
             test,
         )
         assert found.summary["untrained"]["l3"] == pytest.approx(before.l3, rel=1e-6)

@@ -36,7 +36,6 @@ from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.messages import Message
 from fedkoopman.federation.scoring import combined
 from fedkoopman.federation.slot import ask
-from fedkoopman.koopman.network import named
 from fedkoopman.runs.run import run
 
 EVERY = {"clients__probability": 1.0}
@@ -116,7 +115,7 @@ def test_three_agents_learn_the_model_of_the_local_engine(
             models = [one.message.arrays for one in updates]
             weights = mean(weights, models, [one.samples for one in updates])
     local = run(study)
-    assert digest_of(weights) == digest_of(named(local.model.weights_))
+    assert digest_of(weights) == digest_of(problem.architecture.named(local.model.weights_))
     assert [one.e1 for one in scores[1:]] == [record["E1"] for record in local.records[:-1]]
     tables = {}
     for n, agent in enumerate(agents):

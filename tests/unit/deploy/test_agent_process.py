@@ -31,7 +31,6 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Message
-from fedkoopman.koopman.network import initialise, named
 from fedkoopman.runs.experiment import problem_of
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -62,7 +61,8 @@ def start(tmp_path: Path, cache: Path) -> Iterator[Start]:
 
 def model(study: Study) -> dict[str, np.ndarray]:
     parts = problem_of(study, study.seed, 1)
-    return named(initialise(parts.architecture, seed=1, dtype=np.dtype(np.float32)))
+    kind = parts.architecture
+    return kind.named(kind.initialise(seed=1, dtype=np.dtype(np.float32)))
 
 
 def until(condition: Callable[[], bool], said: Callable[[], str]) -> None:

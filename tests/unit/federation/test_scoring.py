@@ -6,7 +6,6 @@ from reference.federations import experiment
 
 from fedkoopman.evaluation import Metrics, TestSet, evaluate
 from fedkoopman.federation.scoring import combined, site_test_set, windows_of_site
-from fedkoopman.koopman.network import initialise
 
 
 def walks(*lengths: int) -> list[np.ndarray]:
@@ -28,7 +27,7 @@ def test_nothing_held_out_is_no_test_set() -> None:
 @pytest.mark.parametrize("counts", [(1, 4), (3, 2, 5)])
 def test_means_of_sites_combine_to_the_mean_of_all(counts: tuple[int, ...]) -> None:
     e = experiment()
-    weights = initialise(e.architecture, seed=3, dtype=np.float64)
+    weights = e.architecture.initialise(seed=3, dtype=np.float64)
     rng = np.random.default_rng(0)
     parts = [np.cumsum(rng.normal(size=(n, 12, 3)), axis=1) for n in counts]
     whole = evaluate(e.architecture, weights, TestSet(np.concatenate(parts), 3, 0.4))

@@ -11,7 +11,7 @@ from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.card import card, write_card
 from fedkoopman.koopman.facts import facts, pace
 from fedkoopman.koopman.kalman import KoopmanFilter
-from fedkoopman.koopman.network import Architecture, Layer, Weights
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 
 
 def spinning(*blocks, **more):
@@ -23,7 +23,7 @@ def spinning(*blocks, **more):
         operator[at : at + len(block), at : at + len(block)] = block
         at += len(block)
     layer = (Layer(np.column_stack([np.eye(dim), np.zeros(dim)])),)
-    architecture = Architecture(dim, dim, hidden_layers=0)
+    architecture = PaperNetwork(dim, dim, hidden_layers=0)
     return DeepKoopman.from_weights(architecture, Weights(layer, operator, layer), dt=0.1, **more)
 
 

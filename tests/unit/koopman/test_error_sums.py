@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from fedkoopman.koopman import DeepKoopman
-from fedkoopman.koopman.network import Architecture, initialise
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 from fedkoopman.koopman.residuals import error_sums, lifted_noise, noise_of_sums
 
 
 def model(window: int = 1, depth: int = 1) -> DeepKoopman:
-    architecture = Architecture(2, 5, width=8, window=window, depth=depth)
-    return DeepKoopman.from_weights(architecture, initialise(architecture, seed=4), dt=0.1)
+    architecture = PaperNetwork(2, 5, width=8, window=window, depth=depth)
+    return DeepKoopman.from_weights(architecture, architecture.initialise(seed=4), dt=0.1)
 
 
 def walks(*lengths: int) -> list[np.ndarray]:

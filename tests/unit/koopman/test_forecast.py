@@ -6,7 +6,7 @@ from reference.filters import central_jacobian
 
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman import DeepKoopman, residuals
-from fedkoopman.koopman.network import Architecture, Layer, Weights
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 from fedkoopman.koopman.residuals import SPANS, lifted_noise, spread
 
 TURN = 0.97 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
@@ -17,7 +17,7 @@ LIFT = np.array([[1.0, 0.5], [-0.3, 2.0]])
 def linear(operator=TURN, lift=LIFT, noise=None):
     """The exact model of x' = A x, in slanted coordinates."""
     dim = len(operator)
-    architecture = Architecture(dim, dim, hidden_layers=0)
+    architecture = PaperNetwork(dim, dim, hidden_layers=0)
 
     def layer(matrix):
         return (Layer(np.column_stack([matrix, np.zeros(dim)])),)

@@ -10,7 +10,7 @@ import fedkoopman as fk
 from fedkoopman.errors import InputError
 from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
-from fedkoopman.koopman.network import Architecture, Layer, Weights
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 
 CASE = linear(steps=60)
 A = np.stack([CASE.f(e) for e in np.eye(4)], axis=1)
@@ -21,7 +21,7 @@ Z[10], Z[20:23, 1], Z[-1, 0] = np.nan, np.nan, np.nan
 
 def affine(encoder, operator, decoder, dim=4, window=1, **more):
     """A network without hidden layers, which is two matrices and K."""
-    architecture = Architecture(dim, len(operator), hidden_layers=0, window=window)
+    architecture = PaperNetwork(dim, len(operator), hidden_layers=0, window=window)
 
     def layer(matrix):
         return (Layer(np.column_stack([matrix, np.zeros(len(matrix))])),)

@@ -10,7 +10,7 @@ from sklearn.metrics import r2_score
 from fedkoopman.errors import ComputationError
 from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.files import to_bytes
-from fedkoopman.koopman.network import Architecture, Layer, Weights, initialise
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 from fedkoopman.koopman.training import shuffled
 
 RNG = np.random.default_rng(0)
@@ -38,12 +38,12 @@ def linear_model(matrix, *, seed=1, **options):
         operator,
         (Layer(np.column_stack([lower, np.zeros(n)])),),
     )
-    architecture = Architecture(n, 2 * n, hidden_layers=0, activation="identity")
+    architecture = PaperNetwork(n, 2 * n, hidden_layers=0, activation="identity")
     return DeepKoopman.from_weights(architecture, weights, dt=0.1, **options)
 
 
 def random_model(state_dim=2, components=5, window=1, depth=1, hidden_layers=1, seed=0, **options):
-    architecture = Architecture(
+    architecture = PaperNetwork(
         state_dim, components, hidden_layers, width=6, window=window, depth=depth
     )
     rng = np.random.default_rng(seed)
@@ -84,7 +84,7 @@ def test_fit_is_the_twins_client_update(n_delays, depth):
         int(np.random.SeedSequence([7, purpose]).generate_state(1, np.uint64)[0] >> 1)
         for purpose in (0, 1)
     )
-    weights = initialise(model.architecture_, seed=first, dtype=np.float64)
+    weights = model.architecture_.initialise(seed=first, dtype=np.float64)
     start = DeepKoopman.from_weights(model.architecture_, weights, dt=1.0)
     starts = twin.window_starts([9, 7], n_delays + 1, depth)
     expected = twin.client_update(
@@ -339,7 +339,7 @@ def test_a_perfect_predictor_scores_one_and_the_mean_scores_nothing():
     x = trajectories(1, 30)[0]
     mean = Weights((Layer(np.zeros((1, 3))),), np.zeros((1, 1)), (Layer(np.zeros((2, 2))),))
     mean.decoder[0].matrix[:, 1] = x[1:].mean(axis=0)
-    model = DeepKoopman.from_weights(Architecture(2, 1, hidden_layers=0), mean, dt=1.0)
+    model = DeepKoopman.from_weights(PaperNetwork(2, 1, hidden_layers=0), mean, dt=1.0)
     assert model.score(x) == pytest.approx(0, abs=1e-12)
 
 
@@ -356,7 +356,7 @@ def test_the_score_is_scikit_learns_r2_of_all_pairs(window, depth):
 def test_a_constant_component_is_hit_or_missed(gain, score):
     one = Layer(np.array([[1.0, 0.0]]))
     weights = Weights((one,), np.array([[gain]]), (one,))
-    model = DeepKoopman.from_weights(Architecture(1, 1, hidden_layers=0), weights, dt=1.0)
+    model = DeepKoopman.from_weights(PaperNetwork(1, 1, hidden_layers=0), weights, dt=1.0)
     assert model.score(np.ones((5, 1))) == score
 
 
@@ -386,7 +386,7 @@ def test_modes_and_eigenfunctions_put_the_state_together_again():
     rng = np.random.default_rng(4)
     decoder = Layer(rng.normal(size=(2, 5)))
     weights = Weights((Layer(rng.normal(size=(4, 3))),), rng.normal(size=(4, 4)), (decoder,))
-    model = DeepKoopman.from_weights(Architecture(2, 4, hidden_layers=0), weights, dt=1.0)
+    model = DeepKoopman.from_weights(PaperNetwork(2, 4, hidden_layers=0), weights, dt=1.0)
     x = rng.normal(size=(6, 2))
     psi = model.eigenfunctions(x)
     assert model.modes_.shape == (2, 4)

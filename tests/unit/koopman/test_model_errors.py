@@ -7,7 +7,7 @@ import scipy.sparse
 
 from fedkoopman.errors import InputError
 from fedkoopman.koopman import DeepKoopman
-from fedkoopman.koopman.network import Architecture, Layer, Weights, initialise
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 
 ROWS = np.random.default_rng(0).normal(size=(20, 2))
 FITTED = DeepKoopman(3, width=4, epochs=1).fit(ROWS)
@@ -156,8 +156,8 @@ def test_partial_fit_refuses_another_shape_of_network():
     refused(lambda: model.partial_fit(ROWS), "was trained as .*width=4.*call fit to start anew")
 
 
-ARCHITECTURE = Architecture(2, 3, width=4)
-WEIGHTS = initialise(ARCHITECTURE, seed=0)
+ARCHITECTURE = PaperNetwork(2, 3, width=4)
+WEIGHTS = ARCHITECTURE.initialise(seed=0)
 
 
 def replaced(**parts):
@@ -169,8 +169,21 @@ def replaced(**parts):
     [
         (replaced(operator=np.eye(4)), {}, r"operator has shape \(4, 4\): it must be \(3, 3\)"),
         (replaced(operator=np.eye(3, dtype=int)), {}, "operator holds int64"),
-        (replaced(encoder=WEIGHTS.decoder), {}, r"the encoder's matrices \[W b\] have shapes"),
-        (replaced(decoder=WEIGHTS.decoder[:1]), {}, "the decoder's matrices"),
+        (
+            replaced(encoder=WEIGHTS.decoder),
+            {},
+            r"encoder.0 has shape \(4, 4\): it must be \(4, 3\)",
+        ),
+        (
+            replaced(decoder=WEIGHTS.decoder[:1]),
+            {},
+            "the tensor 'decoder.1' is missing: give all tensors of a model of",
+        ),
+        (
+            replaced(decoder=WEIGHTS.decoder + WEIGHTS.decoder[:1]),
+            {},
+            "'decoder.2' is not among the tensors of a model of the kind paper with these settings",
+        ),
         (replaced(operator=np.full((3, 3), np.nan)), {}, "weights are not all finite"),
         (
             replaced(decoder=(WEIGHTS.decoder[0], Layer(np.full((2, 5), np.inf)))),

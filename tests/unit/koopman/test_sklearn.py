@@ -54,7 +54,8 @@ def test_the_parameters_are_the_constructors_arguments():
     parameters = model.get_params()
     assert parameters["n_components"] == 5 and parameters["n_delays"] == 2
     assert parameters["loss_weights"] == (1 / 3, 1 / 3, 1 / 3)
-    assert len(parameters) == 15
+    assert parameters["kind"] == "paper"
+    assert len(parameters) == 16
     assert DeepKoopman(**parameters).get_params() == parameters
 
 

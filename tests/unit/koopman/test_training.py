@@ -12,7 +12,7 @@ from reference import koopman as twin
 from reference.federations import ARCHITECTURE, TRAINING, flat, model_bytes, params_of
 
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import Architecture, initialise
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 from fedkoopman.koopman.training import client_update, shuffled, train, window_starts
 
 LENGTHS = (40, 25, 3)
@@ -26,7 +26,7 @@ def states(lengths=LENGTHS, dim=3, seed=0):
 
 def first_weights(architecture=ARCHITECTURE, dtype=np.float64, seed=1):
     """Untrained weights with biases that are not 0, so that these are tested too."""
-    weights = initialise(architecture, seed=seed, dtype=np.float64)
+    weights = architecture.initialise(seed=seed, dtype=np.float64)
     random = np.random.default_rng(seed)
     return jax.tree.map(
         lambda leaf: (leaf + 0.1 * random.normal(size=leaf.shape)).astype(dtype), weights
@@ -63,7 +63,7 @@ def assert_is_twin(architecture, training, segments, seed=5, learning_rate=None)
     ("mu", "tau", "hidden_layers"), [(1, 1, 0), (1, 3, 2), (2, 1, 1), (3, 2, 1)]
 )
 def test_windows_depths_and_layers_are_the_twins(mu, tau, hidden_layers):
-    architecture = Architecture(3, 6, hidden_layers, 8, window=mu, depth=tau)
+    architecture = PaperNetwork(3, 6, hidden_layers, 8, window=mu, depth=tau)
     assert_is_twin(architecture, TRAINING, states())
 
 
@@ -109,7 +109,7 @@ def test_many_segments_are_the_twins():
 
 def test_a_segment_too_short_for_a_window_is_passed_over():
     """One among others adds no sample; its states lie between those of its neighbours."""
-    architecture = Architecture(3, 6, 1, 8, window=3, depth=2)
+    architecture = PaperNetwork(3, 6, 1, 8, window=3, depth=2)
     assert_is_twin(architecture, TRAINING, states([40, 4, 25]))
 
 
@@ -138,7 +138,7 @@ def test_every_epoch_takes_every_sample_once_in_its_own_order():
 
 @pytest.mark.parametrize("lengths", [[4], [4, 1, 3]])
 def test_segments_that_are_all_too_short_are_refused(lengths):
-    architecture = Architecture(3, 6, 1, 8, window=3, depth=2)
+    architecture = PaperNetwork(3, 6, 1, 8, window=3, depth=2)
     with pytest.raises(InputError, match=r"5 samples.*window of 3.*depth of 2.*longer") as caught:
         client_update(architecture, TRAINING, first_weights(architecture), states(lengths), seed=0)
     assert "\n" not in str(caught.value)

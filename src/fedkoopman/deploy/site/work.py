@@ -20,7 +20,6 @@ from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.network import from_named
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import bare_model, measured_sums
 from fedkoopman.runs.site_preparation import PreparedSite
@@ -72,7 +71,7 @@ class Work:
                 raise InputError(f"{name} is {leaf.dtype}, not {self.problem.dtype}: refused")
             if not np.isfinite(leaf).all():
                 raise InputError(f"{name} has entries that are not finite: refused")
-        return from_named(self.problem.architecture, arrays)
+        return self.problem.architecture.from_named(arrays)
 
     def test_set(self, held_out: HeldOutSegments) -> TestSet | None:
         """On what the site scores; no more is read than that takes."""

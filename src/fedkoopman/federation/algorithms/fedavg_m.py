@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from fedkoopman.federation.aggregators import aggregate
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Ready
-from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
+from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.network import from_named, initialise, named
 from fedkoopman.koopman.training import client_update, train
 
 __all__ = ["FedAvgM"]
@@ -28,9 +27,8 @@ class FedAvgM:
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """The model goes out, and comes back trained."""
-        fields = arrays_like(
-            {name: leaf.astype(problem.dtype) for name, leaf in _template(problem).items()}
-        )
+        shapes = problem.architecture.shapes()
+        fields = {name: ArrayField(shape, str(problem.dtype)) for name, shape in shapes}
         return {
             "train": Schema("the shared model's weights", fields, reply="update"),
             "update": Schema(
@@ -44,7 +42,8 @@ class FedAvgM:
     def begin(self, problem: Problem) -> Arrays:
         """The untrained model."""
         seed = subseed(problem.seed, "weights")
-        return named(initialise(problem.architecture, seed=seed, dtype=problem.dtype))
+        kind = problem.architecture
+        return kind.named(kind.initialise(seed=seed, dtype=problem.dtype))
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
         """Those whom the policy chooses, of those that have data."""
@@ -60,12 +59,12 @@ class FedAvgM:
         weights = client_update(
             problem.architecture,
             problem.training,
-            from_named(problem.architecture, request.arrays),
+            problem.architecture.from_named(request.arrays),
             [states.astype(problem.dtype, copy=False) for states in segments],
             seed=asked.seed,
             learning_rate=asked.learning_rate,
         )
-        return Message("update", named(weights))
+        return Message("update", problem.architecture.named(weights))
 
     def conclude(
         self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]
@@ -83,12 +82,8 @@ class FedAvgM:
         """Compile training for so many samples."""
         nothing = np.zeros((samples, problem.architecture.state_dim))
         order = np.zeros((problem.training.epochs, 1), np.int32)
-        weights = from_named(problem.architecture, self.begin(problem))
+        weights = problem.architecture.from_named(self.begin(problem))
         train(problem.architecture, problem.training, weights, nothing, order)
-
-
-def _template(problem: Problem) -> dict[str, NDArray[Any]]:
-    return named(problem.architecture.template)
 
 
 ALGORITHM = FedAvgM()

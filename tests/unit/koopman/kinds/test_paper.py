@@ -10,18 +10,12 @@ import scipy.special
 from reference import koopman as twin
 
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.network import (
-    ACTIVATIONS,
-    Architecture,
-    Layer,
-    decode,
-    encode,
-    initialise,
-)
+from fedkoopman.koopman.activations import ACTIVATIONS
+from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork
 
 
 def weights_of(architecture, seed=0, dtype=np.float64):
-    return initialise(architecture, seed=seed, dtype=dtype)
+    return architecture.initialise(seed=seed, dtype=dtype)
 
 
 def assert_normal(sample, std):
@@ -33,7 +27,7 @@ def assert_normal(sample, std):
     assert abs((np.abs(values) < 1).mean() - share) < 5 * math.sqrt(share * (1 - share) / n)
 
 
-WIDE = Architecture(state_dim=40, components=150, hidden_layers=2, width=120, window=2)
+WIDE = PaperNetwork(state_dim=40, components=150, hidden_layers=2, width=120, window=2)
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
@@ -51,7 +45,7 @@ def test_the_operator_starts_with_a_variance_of_one_in_ten_thousand():
 
 
 def test_no_two_parts_of_the_network_share_their_draws():
-    weights = weights_of(Architecture(6, 6, hidden_layers=1, width=6))
+    weights = weights_of(PaperNetwork(6, 6, hidden_layers=1, width=6))
     squares = [layer.weight for layer in (*weights.encoder, *weights.decoder)]
     scaled = [square * math.sqrt(3) for square in squares] + [weights.operator * 100]
     for i, one in enumerate(scaled):
@@ -60,7 +54,7 @@ def test_no_two_parts_of_the_network_share_their_draws():
 
 
 def test_both_precisions_start_from_the_same_numbers():
-    architecture = Architecture(3, 12)
+    architecture = PaperNetwork(3, 12)
     wide, narrow = weights_of(architecture), weights_of(architecture, dtype=np.float32)
     for one, other in zip(jax.tree.leaves(wide), jax.tree.leaves(narrow), strict=True):
         assert (one.dtype, other.dtype) == (np.float64, np.float32)
@@ -68,7 +62,7 @@ def test_both_precisions_start_from_the_same_numbers():
 
 
 def test_the_seed_decides():
-    architecture = Architecture(3, 12)
+    architecture = PaperNetwork(3, 12)
     same = zip(
         *map(jax.tree.leaves, (weights_of(architecture), weights_of(architecture))), strict=True
     )
@@ -121,19 +115,19 @@ def test_a_study_may_name_every_activation():
 @pytest.mark.parametrize("name", ACTIVATIONS)
 def test_activation(name):
     x = np.linspace(-4, 4, 81)
-    found = Architecture(1, 1, activation=name).activate(jnp.asarray(x))
+    found = PaperNetwork(1, 1, activation=name).activate(jnp.asarray(x))
     np.testing.assert_allclose(found, FORMULAE[name](x), rtol=1e-12, atol=1e-14)
 
 
 def test_an_activation_of_ones_own():
     x = np.linspace(-1, 1, 5)
-    found = Architecture(1, 1, activation=jnp.sin).activate(jnp.asarray(x))
+    found = PaperNetwork(1, 1, activation=jnp.sin).activate(jnp.asarray(x))
     np.testing.assert_allclose(found, np.sin(x))
 
 
 def test_an_unknown_activation_is_refused_with_the_nearest():
     with pytest.raises(InputError, match=r"unknown activation 'rely': did you mean 'relu'"):
-        Architecture(3, 12, activation="rely")
+        PaperNetwork(3, 12, activation="rely")
 
 
 @pytest.mark.parametrize(
@@ -142,13 +136,13 @@ def test_an_unknown_activation_is_refused_with_the_nearest():
 )
 def test_impossible_shapes_are_refused(name, value):
     with pytest.raises(InputError, match=f"{name} is "):
-        Architecture(**{"state_dim": 3, "components": 12, name: value})
+        PaperNetwork(**{"state_dim": 3, "components": 12, name: value})
 
 
 @pytest.mark.parametrize("hidden_layers", [0, 1, 3])
 @pytest.mark.parametrize("window", [1, 3])
 def test_encoder_and_decoder_agree_with_the_twin(hidden_layers, window):
-    architecture = Architecture(2, 5, hidden_layers, width=7, window=window)
+    architecture = PaperNetwork(2, 5, hidden_layers, width=7, window=window)
     rng = np.random.default_rng(1)
     weights = jax.tree.map(lambda leaf: rng.normal(size=leaf.shape), architecture.template)
     params = {
@@ -157,6 +151,6 @@ def test_encoder_and_decoder_agree_with_the_twin(hidden_layers, window):
     }
     x, y = rng.normal(size=(2 * window, 9)), rng.normal(size=(5, 9))
     lifted = np.stack([twin.encode(params, column) for column in x.T], axis=1)
-    np.testing.assert_allclose(encode(architecture, weights, x), lifted, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(architecture.lift(weights, x), lifted, rtol=1e-10, atol=1e-10)
     lowered = np.stack([twin.decode(params, column) for column in y.T], axis=1)
-    np.testing.assert_allclose(decode(architecture, weights, y), lowered, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(architecture.decode(weights, y), lowered, rtol=1e-10, atol=1e-10)

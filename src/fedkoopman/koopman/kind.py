@@ -1,0 +1,184 @@
+"""What a model kind is: its weights, lift, operator, decoder, loss, file and ONNX graph.
+
+Every kind is a linear model in lifted coordinates, y = φ(x), y' = K y, x' = φ⁻¹(y'). Kinds differ
+in what φ and φ⁻¹ are and in how they are found. A kind is one file in `koopman/kinds/`. All else
+(training, forecasts, spectrum, model files, federation) uses a kind through this class alone.
+
+Inside, samples are columns: φ maps windows (d_X, n) to lifted states (O, n), and K acts from the
+left, as in the paper.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeAlias
+
+import numpy as np
+from jaxtyping import Array, Float
+
+from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.losses import Losses
+from fedkoopman.koopman.onnx_graph import Graph
+from fedkoopman.systems.checks import check_count
+
+__all__ = ["Kind", "Shapes", "Weights"]
+
+Weights: TypeAlias = Any
+"""Everything that is learned: a tree of arrays, whose structure only the kind knows."""
+Shapes: TypeAlias = Iterator[tuple[str, tuple[int, ...]]]
+"""Names of tensors with their shapes, one after the other: a file may claim more than there are."""
+
+
+@dataclass(frozen=True)
+class Kind(ABC):
+    """One shape of a model; hashable, so that it may choose what is compiled.
+
+    A subclass is a frozen dataclass too. Its fields are settings that JSON can hold. By default
+    the weights are a dict of arrays with the names in `shapes`.
+
+    Attributes:
+        name: of the kind, the same for all its shapes.
+        state_dim: d_x.
+        components: O, the dimension of the lifted state.
+        window: μ, the number of consecutive states in one input.
+        depth: τ, the number of samples that one application of K advances.
+    """
+
+    name: ClassVar[str]
+
+    state_dim: int
+    components: int
+    window: int = field(default=1, kw_only=True)
+    depth: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.settle_counts("state_dim", "components", "window", "depth")
+
+    def settle_counts(self, *names: str, least: int = 1) -> None:
+        """Check fields that are whole numbers, and store them as plain ones."""
+        for name in names:
+            object.__setattr__(self, name, check_count(getattr(self, name), name, least))
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """One shape, from those of the given settings that this kind has."""
+        known = {one.name for one in fields(cls)}
+        return cls(**{name: value for name, value in settings.items() if name in known})
+
+    @property
+    def input_dim(self) -> int:
+        """d_X = μ d_x."""
+        return self.window * self.state_dim
+
+    @property
+    def description(self) -> str:
+        """What φ and φ⁻¹ are, as the beginning of a sentence on the model's card."""
+        return f"The model is of the kind {self.name}"
+
+    # The weights
+
+    @abstractmethod
+    def shapes(self) -> Shapes:
+        """Names and shapes of the weights, in the order in which they are sent."""
+
+    @abstractmethod
+    def initialise(self, *, seed: int, dtype: Any = np.float32) -> Weights:
+        """The first weights, as NumPy arrays."""
+
+    def named(self, weights: Weights) -> dict[str, Any]:
+        """The weights by name, in the order of `shapes`; JAX sorts the keys of a dict."""
+        known = {name: weights[name] for name, _ in self.shapes() if name in weights}
+        return known | weights
+
+    def assemble(self, tensors: Mapping[str, Any]) -> Weights:
+        """The weights from all tensors by name, which were checked; the inverse of `named`."""
+        return dict(tensors)
+
+    def from_named(self, tensors: Mapping[str, Any]) -> Weights:
+        """The weights from tensors by name; other names or shapes are refused."""
+        expected = dict(self.shapes())
+        model = f"a model of the kind {self.name} with these settings"
+        for name in sorted(expected.keys() - tensors.keys()):
+            raise InputError(f"the tensor {name!r} is missing: give all tensors of {model}")
+        for name in sorted(tensors.keys() - expected.keys()):
+            raise InputError(
+                f"{short(name)} is not among the tensors of {model}: give {short(list(expected))}"
+            )
+        for name, shape in expected.items():
+            if (found := np.shape(tensors[name])) != shape:
+                raise InputError(
+                    f"the tensor {name} has shape {found}: it must be {shape} in {model}"
+                )
+        return self.assemble({name: tensors[name] for name in expected})
+
+    @property
+    def template(self) -> Weights:
+        """Weights of the right shapes, whose values mean nothing."""
+        return self.assemble({name: np.zeros(shape) for name, shape in self.shapes()})
+
+    # The model
+
+    @abstractmethod
+    def lift(self, weights: Weights, x: Float[Array, "input n"]) -> Float[Array, "lifted n"]:
+        """Y = φ(X)."""
+
+    @abstractmethod
+    def operator(self, weights: Weights) -> Float[Array, "lifted lifted"]:
+        """K."""
+
+    @abstractmethod
+    def decode(self, weights: Weights, y: Float[Array, "lifted n"]) -> Float[Array, "input n"]:
+        """X = φ⁻¹(Y)."""
+
+    def losses(
+        self,
+        weights: Weights,
+        x: Float[Array, "input n"],
+        target: Float[Array, "input n"],
+        share: Float[Array, " n"] | None = None,
+    ) -> Losses:
+        """What gradient training minimises, for windows X and their targets X^τ.
+
+        A kind that is found in closed form has none, and leaves this as it is.
+
+        Arguments:
+            x, target: one window per column.
+            share: each sample's share in the mean, where it is not 1/n (0 for padding).
+        """
+        raise InputError(
+            f"the model kind {self.name} has no loss, so it cannot be trained by gradients: "
+            "choose another kind"
+        )
+
+    # The model file
+
+    def settings(self) -> dict[str, Any]:
+        """The fields, as JSON, for the header of a model file."""
+        return asdict(self)
+
+    @classmethod
+    def from_settings(cls, settings: dict[str, Any]) -> Self:
+        """The shape whose `settings` a model file holds."""
+        return cls(**settings)
+
+    def file_shapes(self) -> Shapes:
+        """Names and shapes of the tensors in a model file; "reference" and "noise" are taken."""
+        return self.shapes()
+
+    def to_file(self, weights: Weights) -> dict[str, Any]:
+        """The tensors of a model file."""
+        return self.named(weights)
+
+    def from_file(self, tensors: Mapping[str, Any]) -> Weights:
+        """The weights from the tensors of a model file, whose names and shapes were checked."""
+        return self.assemble(tensors)
+
+    # The ONNX graph, in which samples are rows
+
+    @abstractmethod
+    def lift_graph(self, g: Graph, weights: Weights, x: str) -> str:
+        """Add φ of the value `x`, (batch, μ d), to a graph; returns the name of its output."""
+
+    @abstractmethod
+    def decode_graph(self, g: Graph, weights: Weights, y: str) -> str:
+        """Add the newest state of φ⁻¹, (…, O) → (…, d), to a graph; returns its output's name."""
