@@ -28,11 +28,11 @@ UPDATES = {
     "integers": (of_model(lambda name, leaf: leaf.astype(np.int64)), "float32 or float64"),
     "wrong-names": (
         of_arrays(lambda arrays: {f"{n}x": leaf for n, leaf in arrays.items()}),
-        "in 'update', not",
+        "sends 'update' without",
     ),
     "one-tensor-less": (
         of_arrays(lambda arrays: dict(list(arrays.items())[1:])),
-        "in 'update', not",
+        "sends 'update' without",
     ),
     "huge": (of_model(lambda name, leaf: leaf + 1000), "changes the model by"),
     "samples": (of_answered(lambda r: replace(r, samples=r.samples * 1000)), "samples where"),

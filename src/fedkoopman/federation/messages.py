@@ -103,8 +103,10 @@ class Schema:
     def fault(self, message: Message) -> str:
         """What is wrong with a message, after "sends …"; empty if it fits."""
         for given, known in ((message.arrays, self.arrays), (message.numbers, self.numbers)):
-            if set(given) != set(known):
-                return f"{short(sorted(given))} in {message.kind!r}, not {short(sorted(known))}"
+            for name in sorted(known.keys() - given.keys()):
+                return f"{message.kind!r} without {name!r}"
+            for name in sorted(given.keys() - known.keys()):
+                return f"{message.kind!r} with {short(name)}, which it does not have"
         for name, one in self.arrays.items():
             if fault := one.fault(name, message.arrays[name]):
                 return fault

@@ -65,9 +65,17 @@ def test_an_honest_update_is_accepted_with_its_norm() -> None:
         (update(base="other"), "another message", True),
         (update(samples=400), "claims 400 samples where 200", False),
         (update(samples=0), "claims 0 samples", False),
-        (update(model={"operator": MODEL["operator"]}), "in 'update', not", False),
+        (
+            update(model={"operator": MODEL["operator"]}),
+            "sends 'update' without 'encoder.0'",
+            False,
+        ),
         (update(message=Message("train", MODEL)), "sends 'train' in answer to 'train'", False),
-        (update(message=Message("update", MODEL, {"n": 1.0})), "['n'] in 'update'", False),
+        (
+            update(message=Message("update", MODEL, {"n": 1.0})),
+            "'update' with 'n', which it does not have",
+            False,
+        ),
         (update(model=changed(operator=np.ones((3, 3), np.float32))), "of shape (3, 3)", False),
         (update(model=changed(operator=np.ones((2, 2)))), "as float64, not float32", False),
         (
