@@ -13,6 +13,7 @@ ROOT = Path(fedkoopman.__file__).parent
 ORDER = (
     "version",
     "errors",
+    "signals",
     "paths",
     "user_code",
     "registry",

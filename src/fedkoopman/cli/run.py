@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.next_step import tell_next
 from fedkoopman.cli.settings import Settings, StudyFile, read_study
 from fedkoopman.cli.site_progress import site_progress
 from fedkoopman.cli.slot_progress import slot_progress
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
+from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.config.study import Study
@@ -140,7 +140,7 @@ def _run(
         RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:
             prepared_sites(study, tell_sites)
-    heed()
+    raise_if_interrupted()
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
     with slot_progress(progress, study.slots * count) as (tally, show):
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.values import real, whole
+from fedkoopman.signals import Interrupted
 
 EXAMPLE = """
 fedkoopman serve study.toml --out runs/field --period 600

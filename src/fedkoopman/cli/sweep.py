@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.run import Bar, Seeds
 from fedkoopman.cli.settings import Settings, StudyFile, read_study, settings
 from fedkoopman.cli.slot_progress import slot_progress
 from fedkoopman.errors import InputError
+from fedkoopman.signals import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

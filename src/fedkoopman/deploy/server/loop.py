@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--settings", type=Path, required=True, metavar="FILE")
     path = parser.parse_args(arguments).settings
     try:
-        with heeded() as stop:
+        with stop_requested() as stop:
             found = _serve(_settings(path, KEYS | LINK), stop)
     except InputError as error:
         return _failed(error, WRONG_INPUT)

@@ -25,7 +25,6 @@ from fedkoopman.deploy.flower.programs import (
     superlink_command,
     wait_ready,
 )
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.certificates import warning
 from fedkoopman.deploy.provisioning.provision import shared_study
 from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
@@ -34,6 +33,7 @@ from fedkoopman.deploy.server.metrics import serve_metrics
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import held, private_directory, write_private, write_whole
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 __all__ = ["Serving", "serve"]
 
@@ -88,7 +88,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     place = given.out / "server"
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
-    with held(place / ".lock", busy), heeded() as asked, Supervisor(say) as children:
+    with held(place / ".lock", busy), stop_requested() as asked, Supervisor(say) as children:
         _await_port("" if proxied else "127.0.0.1", given.port)
         secret = make_secret(place / "secret")
         settings = {

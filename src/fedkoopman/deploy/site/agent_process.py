@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.site_socket import listening, serve
 from fedkoopman.deploy.site.store import socket_path
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 __all__ = ["main", "withheld"]
 
@@ -93,7 +93,7 @@ def _run(state: Path, settle: float) -> None:
         if not serving.is_set():
             os._exit(STOPPED)  # nothing is being answered, and the store bears it
 
-    with heeded(end) as asked:
+    with stop_requested(end) as asked:
         _answer(state, settle, stop, asked, serving)
 
 

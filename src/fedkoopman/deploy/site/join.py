@@ -23,12 +23,12 @@ from fedkoopman.deploy.flower.programs import (
     supernode_command,
 )
 from fedkoopman.deploy.flower.signing_off import SERVER
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit
 from fedkoopman.deploy.site.store import socket_path, state_directory
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError, short
+from fedkoopman.signals import stop_requested
 from fedkoopman.version import __version__
 
 __all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
@@ -175,7 +175,7 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
     )
     agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(state)]
     courier = courier_command(port=port, secret=secret, socket=socket)
-    with heeded() as asked, Supervisor(say) as children:
+    with stop_requested() as asked, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
         children.start(
             Child("supernode", node, logs / "supernode.log", env, echo=_about_server(say))
