@@ -53,7 +53,7 @@ def restore(
     ],
 ) -> None:
     """Put back what was saved; every byte is checked, and nothing is overwritten."""
-    from fedkoopman.deploy.restore import restore as put_back
+    from fedkoopman.deploy.backup import restore as put_back
 
     saved = put_back(file, to)
     for name, kind in saved.parts.items():

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedkoopman.deploy.flower import flower
-from fedkoopman.deploy.processes import Process
+from fedkoopman.deploy.flower import programs as flower
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.provisioning.signing import authority, node_keys, server_certificate
+from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import InputError
 
 Answer = Callable[[bytes], bytes]
@@ -96,7 +96,7 @@ class Site:
         for name in names or ("node", "courier"):
             command = self.node if name == "node" else self.courier
             log = self.directory / f"{name}.log"
-            self.running[name] = Process(name, command, log, self.env)
+            self.running[name] = Process(Child(name, command, log, self.env))
 
     def kill(self, name: str) -> None:
         self.running.pop(name).reap()
@@ -144,7 +144,7 @@ class Lab:
             secret=self.secret,
             certificate=self.certificate,
         )
-        self.link = Process("superlink", command, self.directory / "superlink.log", self.env)
+        self.link = Process(Child("superlink", command, self.directory / "superlink.log", self.env))
 
     def ready(self) -> None:
         flower.wait_ready(

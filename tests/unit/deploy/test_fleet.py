@@ -34,7 +34,7 @@ from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unit.deploy.lab import HELLO, Lab, laboratory, site_of, until
 
 from fedkoopman.deploy.flower import fleet as fleets
-from fedkoopman.deploy.flower import flower
+from fedkoopman.deploy.flower import programs as flower
 from fedkoopman.deploy.flower.courier import body_of, content_of
 from fedkoopman.deploy.flower.fleet import FlowerFleet, LinkLost, acquire_server_task
 from fedkoopman.deploy.flower.server_task import ServerTask

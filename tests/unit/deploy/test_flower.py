@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from unit.deploy.lab import Lab, laboratory, until
 
-from fedkoopman.deploy.flower import flower
+from fedkoopman.deploy.flower import programs as flower
 from fedkoopman.deploy.flower.server_task import acquire_server_task
 from fedkoopman.deploy.flower.signing_off import SERVER
-from fedkoopman.deploy.processes import Process
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
+from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import ComputationError, InputError
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -172,7 +172,7 @@ def test_nodes_with_an_unknown_key_without_tls_or_with_another_authority_stay_ou
         command = [*command[: at + 1], port, *command[at + 2 :]]
         if name == "plain":
             command += ["--max-retries", "1"]
-        running[name] = Process(name, command, tmp_path / f"{name}.log", outsider.env)
+        running[name] = Process(Child(name, command, tmp_path / f"{name}.log", outsider.env))
     try:
         for process in running.values():
             until(lambda process=process: process.dead, 40)  # type: ignore[misc]
