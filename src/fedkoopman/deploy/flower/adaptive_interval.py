@@ -1,9 +1,8 @@
-"""How long to wait before asking again, when asking is the only way to learn something.
+"""How long to wait between two polls.
 
-Flower has no way to be told: whoever waits for a message asks for it. Asking at a fixed rate is
-either slow or busy. Here the wait is a tenth of the time for which nothing has come: a federation
-in full swing loses a tenth of its time at most, and one that idles for a month is as quiet as
-Flower's own loops.
+Flower does not notify: whoever waits for a message polls for it. A fixed interval is either slow or
+busy. Here the interval is a tenth of the time for which nothing has come: an active federation
+loses a tenth of its time at most, and an idle one polls as rarely as Flower's own loops.
 """
 
 import time

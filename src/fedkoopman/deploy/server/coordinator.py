@@ -16,7 +16,6 @@ import numpy as np
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.servable import policy_for
-from fedkoopman.deploy.server.asking import Answers, Stopped
 from fedkoopman.deploy.server.ending import (
     acknowledge_all,
     broken_sums,
@@ -25,14 +24,18 @@ from fedkoopman.deploy.server.ending import (
     say_unheard,
 )
 from fedkoopman.deploy.server.faults import crash_if_asked
-from fedkoopman.deploy.server.live_page import LivePage
 from fedkoopman.deploy.server.questions import first_questions, last_questions, training
-from fedkoopman.deploy.server.rounds import Rounds
+from fedkoopman.deploy.server.rounds import Answers, Rounds, Stopped
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.slot_record import begun, completed
 from fedkoopman.deploy.server.standings import Counted, all_struck, counted, heard, settled
-from fedkoopman.deploy.server.status import StatusFile, granted, wishes
+from fedkoopman.deploy.server.status import (
+    LivePage,
+    StatusFile,
+    delete_requests,
+    readmission_requests,
+)
 from fedkoopman.deploy.server.updates import Update, judged, learned
 from fedkoopman.deploy.server.validation import RECENT
 from fedkoopman.deploy.wire import model_digest, tensors_of
@@ -95,7 +98,7 @@ class Coordinator:
 
     def _slot(self, state: ServerState) -> ServerState:
         """One slot; what is returned is saved."""
-        slot, wanted = state.slot + 1, wishes(self._directory.path)
+        slot, wanted = state.slot + 1, readmission_requests(self._directory.path)
         state = self._readmitted(state, wanted)
         self._show("polling", state)
         answers = self._first_round(state, slot)
@@ -127,7 +130,7 @@ class Coordinator:
         self._directory.save(state)
         self._crash("checkpointed", slot)
         self._say_all(lines)
-        granted(wanted)
+        delete_requests(wanted)
         self._page.refresh()
         return state
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.server.asking import Answers
+from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.validation import Accepted, Expected, Tensors, check_trained
 from fedkoopman.deploy.wire import Trained, weights_of
 from fedkoopman.federation.aggregation import aggregate

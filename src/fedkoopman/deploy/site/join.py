@@ -22,7 +22,7 @@ from fedkoopman.deploy.flower.programs import (
     make_secret,
     supernode_command,
 )
-from fedkoopman.deploy.flower.signing_off import SERVER
+from fedkoopman.deploy.flower.supernode import REFUSAL
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit
 from fedkoopman.deploy.site.store import socket_path, state_directory
 from fedkoopman.deploy.supervisor import Child, Supervisor
@@ -195,7 +195,7 @@ def _about_server(say: Callable[[str], None]) -> Callable[[str], None]:
     """Of all that a SuperNode says, pass on why it is not let in."""
 
     def heard(line: str) -> None:
-        if line.startswith(SERVER):
+        if line.startswith(REFUSAL):
             say(line)
 
     return heard
