@@ -16,7 +16,7 @@ import numpy as np
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.kit import open_kit, seal
-from fedkoopman.deploy.provisioning.manifest import kit_content
+from fedkoopman.deploy.provisioning.kit_content import kit_content
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.site_socket import ask
 from fedkoopman.deploy.site.store import socket_path
