@@ -65,9 +65,10 @@ def join(
     for line in asked_for(ready):
         typer.echo(line)
     if dry_run:
-        from fedkoopman.deploy.site.agent import preview
+        from fedkoopman.deploy.site.preview import preview_lines
 
-        for line in preview(ready.site, ready.kit.study, ready.kit.identity, ready.kit.clients):
+        kit = ready.kit
+        for line in preview_lines(ready.site, kit.study, kit.identity, kit.clients):
             typer.echo(line)
         return
     if not agreed(ready):

@@ -1,4 +1,4 @@
-"""Which studies can be served, and what of them changes as sites are enrolled meanwhile."""
+"""Which studies can be served, and their policy when sites are enrolled later."""
 
 from collections.abc import Sequence
 
@@ -32,13 +32,13 @@ def check_servable(study: Study, period: float = 0.0) -> None:
         )
     if study.sites.arrivals == "live" and not period:
         raise InputError(
-            'sites.arrivals is "live" and the period 0: slots would pass before data can come, '
-            "give seconds per slot by --period"
+            'sites.arrivals is "live" and the period is 0, so that slots would pass before data '
+            "arrive: give seconds per slot by --period"
         )
 
 
 def policy_for(policy: Policy, count: int) -> Policy:
-    """A policy for so many sites: those that were enrolled later have the highest threshold."""
+    """A policy for a number of sites; sites that were enrolled later get the highest threshold."""
     if isinstance(policy, Threshold) and isinstance(policy.segments, Sequence):
         given = tuple(policy.segments)
         return Threshold(given + (max(given),) * (count - len(given)))

@@ -13,7 +13,7 @@ from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.agent import Agent
-from fedkoopman.deploy.site.rate import Rate
+from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.wire import decode_replies, decode_requests, encode_replies
 
 LABS = ("lab-a", "lab-b", "lab-c")
