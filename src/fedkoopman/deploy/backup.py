@@ -43,8 +43,8 @@ KINDS = {
 """What a directory is, by a file in it."""
 SKIPPED_DIRECTORIES = ("logs", "proxy", "compiled", "__pycache__")
 SKIPPED_ENDINGS = (".lock", "-wal", "-shm", "-journal")
-"""Hidden files are skipped too, as they are being written. The copy of a database contains what
-stands in the files beside it."""
+"""Hidden files are skipped too, as they are being written. The files beside a database are part of
+its copy."""
 MARK = ".lock"
 """Saved though it is a lock: it marks a run directory as one of fedkoopman's."""
 SQLITE = b"SQLite format 3\0"

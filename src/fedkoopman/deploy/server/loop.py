@@ -1,8 +1,8 @@
 """The server of a federation: per slot poll, choose, train, validate, aggregate, save, acknowledge.
 
-A site keeps its data until the server tells it, with its next message, that a saved model contains
-them. If this process ends at any point, it continues from the last saved slot, asks the same
-questions, and gets the same answers. So no sample is lost, and none is trained on twice.
+A site keeps its data until the server tells it, with its next message, that a saved model was
+trained on them. If this process ends at any point, it continues from the last saved slot, asks the
+same questions, and gets the same answers. So no sample is lost, and none is trained on twice.
 
 Sites score a slot's model in the first round of the next slot. Until then the slot's record is
 incomplete, and kept in the checkpoint.

@@ -30,7 +30,7 @@ SITE = {
     "updates": ("counter", "updates", "Its accepted updates."),
     "rejected": ("counter", "rejected", "Its replies that broke a rule."),
     "set_aside": ("gauge", "set_aside", "Whether it is set aside."),
-    "included": ("gauge", "included_slot", "The last slot that has spent its data."),
+    "included": ("gauge", "included_slot", "The last slot that trained on its data."),
     "last_seen": ("gauge", "last_seen_seconds", "When it last answered, in Unix time."),
 }
 """Metrics of every site, by keys of the status: kind, name and meaning."""

@@ -288,5 +288,5 @@ def _tell_where(given: Serving, proxied: bool, say: Callable[[str], None]) -> No
     else:
         say(
             f"serving on 127.0.0.1:{given.port} with TLS: this machine only, until a reverse "
-            f"proxy stands before it (see {given.fleet / 'nginx.conf'})"
+            f"proxy is set up (see {given.fleet / 'nginx.conf'})"
         )

@@ -1,4 +1,4 @@
-"""What people can see of a served run while it goes on: `status.json` and `report.html`.
+"""What people can see of a served run while it runs: `status.json` and `report.html`.
 
 The server does not depend on these files: the checkpoint holds all that it needs to continue. An
 operator's request to readmit a site is a file too, which the server reads before its next slot.
@@ -193,7 +193,9 @@ def _read(path: Path, remedy: str) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"{path} is damaged: it is written anew by whoever runs") from error
+        raise InputError(
+            f"{path} is damaged: it is replaced as soon as its server or agent runs"
+        ) from error
     return found
 
 
