@@ -34,7 +34,7 @@ ROLES = {
     "ServerApp": "flwr-serverapp",
     "ClientApp": "flwr-clientapp",
     "server loop": "fedkoopman.deploy.server.loop",
-    "agent": "fedkoopman.deploy.site.agent",
+    "agent": "fedkoopman.deploy.site.agent_process",
     "courier": "fedkoopman.deploy.flower.courier",
     "serve": "fedkoopman.cli serve",
     "join": "fedkoopman.cli join",
@@ -578,7 +578,13 @@ def intake(folder: Path, segments: int, few: int) -> dict:
     with Programs(folder) as programs:
         programs.run([*PROGRAM, "provision", str(study), "--sites", "site-00", "--insecure"])
         _consent(site, folder / "fleet" / "kits" / "site-00.kit", state)
-        agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(state)]
+        agent = [
+            sys.executable,
+            "-m",
+            "fedkoopman.deploy.site.agent_process",
+            "--state",
+            str(state),
+        ]
         programs.start("agent", [*agent, "--settle", "0.2"])
         pid = programs.started["agent"].pid
         programs.wait((state / "status.json").exists, 120, "an agent that is ready")
@@ -633,7 +639,7 @@ def _train_on_all(state: Path) -> int:
     """Have the agent train on everything that waits; how many samples that were."""
     from fedkoopman.deploy.flower.courier import ask_agent
     from fedkoopman.deploy.provisioning.kit import Kit
-    from fedkoopman.deploy.site.store import socket_path
+    from fedkoopman.deploy.site.site_socket import socket_path
     from fedkoopman.deploy.wire import (
         Answered,
         Ask,

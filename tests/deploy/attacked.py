@@ -13,7 +13,7 @@ from typing import Any
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.flower.control import nodes
 from fedkoopman.deploy.server.status import request_readmission
-from fedkoopman.deploy.site.store import socket_path
+from fedkoopman.deploy.site.site_socket import socket_path
 
 from .eavesdropper import Eavesdropper
 from .federation import Federation, command_line, free_port, small_study, wait_until

@@ -1,5 +1,5 @@
 """Flower is told to be quiet in the tests' own process too, before anything loads it."""
 
-from fedkoopman.deploy.flower.quiet import settle
+from fedkoopman.deploy.flower.programs import configure_flower
 
-settle()
+configure_flower()

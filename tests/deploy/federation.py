@@ -17,7 +17,8 @@ from typing import Any
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.accounts import counts_of, trained_by_slot
-from fedkoopman.deploy.site.store import reading, socket_path
+from fedkoopman.deploy.site.site_socket import socket_path
+from fedkoopman.deploy.site.store import reading
 
 LABS = ("lab-a", "lab-b", "lab-c")
 SMALL = {
@@ -34,7 +35,7 @@ ROLES = {
     "superlink": "flower-superlink",
     "loop": "fedkoopman.deploy.server.loop",
     "proxy": "nginx",
-    "agent": "fedkoopman.deploy.site.agent",
+    "agent": "fedkoopman.deploy.site.agent_process",
     "supernode": "fedkoopman.deploy.flower.supernode",
     "courier": "fedkoopman.deploy.flower.courier",
 }

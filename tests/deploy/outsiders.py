@@ -28,7 +28,8 @@ from flwr.superlink.grid import HttpGrid
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedkoopman.deploy.flower.inbox import Failure, Inbox
+from fedkoopman.deploy.exchange import Failure
+from fedkoopman.deploy.flower.inbox import Inbox
 from fedkoopman.deploy.flower.tasks import Tasks
 
 from .federation import wait_until

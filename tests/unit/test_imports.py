@@ -1,8 +1,10 @@
-"""Imports go one way, and nothing heavy is loaded before it is needed."""
+"""Imports go one way, also inside packages, and nothing heavy is loaded before it is needed."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ ROOT = Path(fedkoopman.__file__).parent
 ORDER = (
     "version",
     "errors",
+    "signals",
     "paths",
     "user_code",
     "registry",
@@ -35,6 +38,21 @@ ORDER = (
     "deploy",
     "cli",
 )
+DEPLOY = (
+    "wire",
+    "exchange",
+    "servable",
+    "backup",
+    "supervisor",
+    "provisioning",
+    "flower",
+    "site",
+    "server",
+    "flower_apps",
+)
+"""Parts of deploy, from left to right."""
+FACTORIES = {"fedkoopman.systems.base": "fedkoopman.systems.user"}
+"""Imports against the direction, inside a method: `System.from_function` makes a subclass."""
 HEAVY = (
     "jax",
     "numpy",
@@ -54,22 +72,89 @@ def part_of(file: Path) -> str:
     return file.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def imported_parts(file: Path) -> set[str]:
-    """The parts of the package that a file imports, wherever in the file it does so."""
-    parts = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+def imported_names(tree: ast.AST) -> Iterator[str]:
+    """Everything that some code imports of fedkoopman, wherever in the code it does so."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{file}: relative imports hide the direction"
+            assert node.level == 0, "relative imports hide the direction"
             names = [f"{node.module}.{alias.name}" for alias in node.names]
         else:
             continue
-        for name in names:
-            package, _, rest = name.partition(".")
-            if package == "fedkoopman":
-                parts.add(rest.partition(".")[0])
-    return parts
+        yield from (name for name in names if name.partition(".")[0] == "fedkoopman")
+
+
+def imported_parts(file: Path) -> set[str]:
+    """The parts of the package that a file imports."""
+    names = imported_names(ast.parse(file.read_text(encoding="utf-8")))
+    return {name.partition(".")[2].partition(".")[0] for name in names}
+
+
+class WithoutTypeChecking(ast.NodeTransformer):
+    """Removes what only type checkers import."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+        if isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            return [self.visit(one) for one in node.orelse]
+        return self.generic_visit(node)
+
+
+def module_graph(root: Path) -> dict[str, set[str]]:
+    """Every module below a package, and the modules that it imports, at the top or later."""
+    files = {
+        ".".join((root.name, *file.relative_to(root).with_suffix("").parts)): file
+        for file in root.rglob("*.py")
+        if file.name != "__init__.py"
+    }
+    graph = {}
+    for module, file in files.items():
+        tree = WithoutTypeChecking().visit(ast.parse(file.read_text(encoding="utf-8")))
+        names = set(imported_names(tree))
+        # A name is a module, or something that is defined in one.
+        found = {name if name in files else name.rpartition(".")[0] for name in names}
+        graph[module] = (found & set(files)) - {module}
+    return graph
+
+
+def cycle_in(graph: Mapping[str, set[str]]) -> list[str]:
+    """Modules of which each imports the one before it, and the first is also the last."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    graph = module_graph(ROOT)
+    for module, imported in FACTORIES.items():
+        graph[module].remove(imported)
+    cycle = cycle_in(graph)
+    assert not cycle, f"a cycle of imports, read from right to left: {' <- '.join(cycle)}"
+
+
+def test_a_cycle_would_be_found(tmp_path: Path) -> None:
+    """Also where an import is inside a function, but not where only type checkers see it."""
+    package = tmp_path / "fedkoopman"
+    (package / "sub").mkdir(parents=True)
+    (package / "one.py").write_text("from fedkoopman.sub import two\n")
+    two = package / "sub" / "two.py"
+    two.write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import fedkoopman.one\n")
+    assert cycle_in(module_graph(package)) == []
+    two.write_text("def late():\n    from fedkoopman.one import name\n")
+    assert set(cycle_in(module_graph(package))) == {"fedkoopman.one", "fedkoopman.sub.two"}
+
+
+def test_parts_of_deploy_import_only_from_those_before_them() -> None:
+    for module, imported in module_graph(ROOT).items():
+        parts = [name.split(".")[2] for name in (module, *imported) if ".deploy." in name]
+        if ".deploy." not in module:
+            continue
+        own = parts.pop(0)
+        assert own in DEPLOY, f"{own} has no place in the order of deploy"
+        for part in parts:
+            assert DEPLOY.index(part) <= DEPLOY.index(own), f"deploy.{own} imports deploy.{part}"
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.relative_to(ROOT).as_posix())

@@ -30,8 +30,8 @@ from fedkoopman.cli import (
     status,
     sweep,
 )
-from fedkoopman.cli.interruption import Interrupted, interruptible
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import Interrupted, interruptible
 
 FAULT: type[Any] = getattr(typer, "TyperException", typer.BadParameter.__mro__[-4])
 """Above all mistakes on the command line; click's own class where Typer stands on it (< 0.21)."""

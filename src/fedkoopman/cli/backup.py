@@ -29,15 +29,15 @@ def backup(
     ],
     to: Annotated[Path, typer.Option(metavar="FILE", help="The new file.", show_default=False)],
 ) -> None:
-    """Save directories in one file; whoever uses them may go on."""
+    """Save directories in one file; they may be in use meanwhile."""
     from fedkoopman.deploy.backup import backup as save
 
     saved = save(what, to)
     for name, kind in saved.parts.items():
         typer.echo(f"saved {name}: {kind}")
     typer.echo(
-        f"wrote {to}: {saved.files:,} files, {saved.size:,} bytes; it holds private keys, keep it "
-        "as you keep those"
+        f"wrote {to}: {saved.files:,} files, {saved.size:,} bytes; it holds private keys: protect "
+        "it like them"
     )
 
 
@@ -53,9 +53,9 @@ def restore(
     ],
 ) -> None:
     """Put back what was saved; every byte is checked, and nothing is overwritten."""
-    from fedkoopman.deploy.restore import restore as put_back
+    from fedkoopman.deploy.backup import restore as put_back
 
     saved = put_back(file, to)
     for name, kind in saved.parts.items():
         typer.echo(f"restored {to / name}: {kind}, as it was at {saved.made}")
-    typer.echo("what happened since then is not in it: see docs/deployment.md, Backup and restore")
+    typer.echo("it does not hold what happened since: see docs/deployment.md, Backup and restore")

@@ -1,4 +1,4 @@
-"""`fedkoopman join`: take part in a federation with a site's own data, which stay there."""
+"""`fedkoopman join`: take part in a federation with a site's own data, which stay at the site."""
 
 import sys
 from pathlib import Path
@@ -65,9 +65,10 @@ def join(
     for line in asked_for(ready):
         typer.echo(line)
     if dry_run:
-        from fedkoopman.deploy.site.agent import preview
+        from fedkoopman.deploy.site.preview import preview_lines
 
-        for line in preview(ready.site, ready.kit.study, ready.kit.identity, ready.kit.clients):
+        opened = ready.kit
+        for line in preview_lines(ready.site, opened.study, opened.identity, opened.clients):
             typer.echo(line)
         return
     if not agreed(ready):
@@ -84,14 +85,16 @@ def _code(kit: Path, file: Path | None) -> str:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"cannot read {file}: {error}") from error
     if not sys.stdin.isatty():
-        raise InputError(f"{kit} is locked and nobody can be asked: give --code-file FILE")
+        raise InputError(
+            f"{kit} is locked and there is no terminal to ask at: give --code-file FILE"
+        )
     return str(typer.prompt(f"Code that unlocks {kit.name}", hide_input=True)).strip()
 
 
 def _asked(question: str) -> bool:
     if not sys.stdin.isatty():
         raise InputError(
-            "nobody has agreed to this study yet, and nobody can be asked: run it once at a "
+            "nobody has agreed to this study yet, and there is no terminal: run it once at a "
             "terminal, or give --yes"
         )
     return bool(typer.confirm(question))

@@ -20,7 +20,7 @@ EXAMPLE = """
 fedkoopman ledger lab-a/site.toml --since 7d
 """
 WIDE = 140
-"""Columns where the output goes into a file."""
+"""Columns if the output does not go to a terminal."""
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -74,11 +74,11 @@ def ledger(
 
 
 def instant(text: str, now: datetime) -> datetime:
-    """A date or instant, UTC unless it says otherwise; or so long ago.
+    """A date or instant, in UTC unless it has a time zone; or a time before now.
 
     Arguments:
         text: as "2026-05-01", "2026-05-01T12:00", "12h".
-        now: from which is counted back.
+        now: the current time.
     """
     ago = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
     try:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.cli.interruption import heed
+from fedkoopman.signals import raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.runs.run import Progress
@@ -176,31 +176,31 @@ def site_progress(wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
 
     console = Console(stderr=True)
     if not wanted:
-        yield lambda *_: heed()
-        heed()
+        yield lambda *_: raise_if_interrupted()
+        raise_if_interrupted()
         return
     if not console.is_terminal:
         told: set[str] = set()
 
         def line(what: str, done: int, of: int) -> None:
-            heed()
+            raise_if_interrupted()
             if what not in told:
                 told.add(what)
                 print(what, file=sys.stderr, flush=True)
 
         yield line
-        heed()
+        raise_if_interrupted()
         return
     layout = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*layout, console=console, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(what: str, done: int, of: int) -> None:
-            heed()
+            raise_if_interrupted()
             bar.update(task, description=what, completed=done, total=of)
 
         yield show
-        heed()
+        raise_if_interrupted()
 
 
 @contextmanager

@@ -88,13 +88,13 @@ def provision(
     if done.codes:
         kept = shown(done.fleet / "codes.txt")
         typer.echo(
-            "give each site its kit, and its code by another way, such as the telephone; codes are "
-            f"kept in {kept}"
+            "give each site its kit, and send its code another way, such as by telephone; codes "
+            f"are kept in {kept}"
         )
     if not done.said:
-        typer.echo(f"{shown(done.fleet)} is as it should be: nothing to do")
+        typer.echo(f"{shown(done.fleet)} is complete: nothing to do")
     if revoke and not done.codes:
-        return  # nobody is to join, and whoever serves goes on
-    typer.echo(f"at a site, its kit beside: fedkoopman join site.toml --server {done.server}")
+        return  # no new site joins, and a running server continues
+    typer.echo(f"at a site, beside its kit: fedkoopman join site.toml --server {done.server}")
     elsewhere = () if fleet is None else ("--fleet", fleet)
     tell_next("serve", study, *elsewhere, "--out", Path("runs") / folder_name(done.study.name))

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.run import Bar
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.paper.catalogue import CATALOGUE, About
+from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.paper.files import Saved
@@ -246,7 +246,7 @@ def _progress(
             show()
 
         def tell(what: "str | Progress", /) -> None:
-            heed()
+            raise_if_interrupted()
             if isinstance(what, str):
                 tally.following(f"{name}, {what}", tally.done)
             else:

@@ -9,11 +9,11 @@ import typer
 
 from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.config import Settings, StudyFile, read_study
-from fedkoopman.cli.interruption import Interrupted, heed
 from fedkoopman.cli.next_step import tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
 from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
+from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.config.study import Study
@@ -139,7 +139,7 @@ def _run(
         RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:
             prepared_sites(study, tell_sites)
-    heed()
+    raise_if_interrupted()
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
     with slot_progress(progress, study.slots * count) as (tally, show):
 

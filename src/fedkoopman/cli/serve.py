@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.values import real, whole
+from fedkoopman.signals import Interrupted
 
 EXAMPLE = """
 fedkoopman serve study.toml --out runs/field --period 600
@@ -16,14 +16,17 @@ fedkoopman serve study.toml --out runs/field --period 600
 def serve(
     study: Annotated[Path, typer.Argument(help="The study file.", metavar="STUDY.toml")],
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Directory of the run; begun before, it goes on.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="Directory of the run; an unfinished run in it is continued."
+        ),
     ],
     port: Annotated[
         int,
         typer.Option(
             parser=whole(1, 65535),
             metavar="P",
-            help="The port that sites reach; without a proxy, the SuperLink's, on loopback.",
+            help="The port that sites connect to; without a proxy, the SuperLink's, on loopback.",
         ),
     ] = 8443,
     fleet: Annotated[
@@ -55,7 +58,7 @@ def serve(
         typer.Option(
             parser=whole(1),
             metavar="N",
-            help="Sites that must have come before the first slot; otherwise all.",
+            help="Sites that must be connected before the first slot; otherwise all.",
             show_default=False,
         ),
     ] = None,
@@ -107,6 +110,6 @@ def serve(
         metrics=metrics,
     )
     if not run(given, lambda line: typer.echo(line)):
-        raise Interrupted("what was learnt is saved; the same command goes on")
+        raise Interrupted("the run is saved; the same command continues it")
     typer.echo(f"model: {out / 'model.safetensors'}")
     typer.echo(f"report: {out / 'report.html'}")

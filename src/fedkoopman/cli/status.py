@@ -1,4 +1,4 @@
-"""`fedkoopman status`: how a served run stands, seen from its server or from a site."""
+"""`fedkoopman status`: the state of a served run, at its server or at a site."""
 
 import json
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ SITE = {
     "recorded": "segments to train on",
     "held_out": "segments held out",
 }
-"""What a site tells, by the keys of its status."""
+"""What is shown of a site, by the keys of its status."""
 
 
 def status(
@@ -42,18 +42,18 @@ def status(
         ),
     ],
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print everything that is known, as JSON.")
+        bool, typer.Option("--json", help="Print the whole status as JSON.")
     ] = False,
     readmit: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Ask the server to take back a site that it has set aside.",
+            help="Ask the server to readmit a site that it has set aside.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Show how a federation stands: its slot, its sites, what waits and what was rejected."""
+    """Show the state of a federation: its slot, its sites, what waits and what was rejected."""
     folder, found = _found(where)
     of_site = "site" in found
     if readmit is not None:
@@ -62,7 +62,7 @@ def status(
         if of_site:
             raise InputError(f"{where} is a site's: --readmit is for the server's run directory")
         request_readmission(folder, readmit)
-        typer.echo(f"the server takes {readmit} back before its next slot")
+        typer.echo(f"the server readmits {readmit} before its next slot")
         return
     if as_json:
         typer.echo(json.dumps(found, indent=1))
@@ -118,13 +118,13 @@ def _show_server(found: Mapping[str, Any], folder: Path) -> None:
             f"{about['included']:,}",
         )
     Console(markup=False).print(table)
-    typer.echo("waiting and trained are in samples; slot is the last that spent its data")
+    typer.echo("waiting and trained are in samples; slot is the last that trained on its data")
     for name, about in found["sites"].items():
         if about["last_rejection"]:
             typer.echo(f"last rejection: {name} {about['last_rejection']}")
         if about["set_aside"]:
             typer.echo(
-                f"{name} is set aside since slot {about['set_aside']}; when it is mended: "
+                f"{name} is set aside since slot {about['set_aside']}; when it is repaired: "
                 f"fedkoopman status {folder} --readmit {name}"
             )
         if about.get("trouble", "silent") not in ("", "silent"):
@@ -167,7 +167,7 @@ def _show_site(found: Mapping[str, Any]) -> None:
 
 
 def _ago(text: str) -> str:
-    """How long ago a time is."""
+    """How long ago a time was."""
     try:
         seconds = (datetime.now().astimezone() - datetime.fromisoformat(text)).total_seconds()
     except (TypeError, ValueError):
@@ -179,7 +179,7 @@ def _ago(text: str) -> str:
 
 
 def _clock(text: str) -> str:
-    """A time as it reads well; other texts as they are."""
+    """A time in local form; other texts unchanged."""
     try:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
     except ValueError:

@@ -8,10 +8,10 @@ import typer
 
 from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.config import Settings, StudyFile, read_study, settings
-from fedkoopman.cli.interruption import Interrupted
 from fedkoopman.cli.progress import slot_progress
 from fedkoopman.cli.run import Bar, Seeds
 from fedkoopman.errors import InputError
+from fedkoopman.signals import Interrupted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

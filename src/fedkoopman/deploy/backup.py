@@ -1,17 +1,20 @@
-"""Backups of what must not be lost, taken while it is in use: a run, a fleet, a site's state.
+"""Backups of a run, a fleet or a site's state, taken while they are in use, and put back.
 
-A backup is one uncompressed tar file that only its owner may read, as it holds private keys. Its
-last entry has a hash of every other one, so that a file that was cut off or changed is noticed.
+A backup is one uncompressed tar file. Only its owner may read it, as it holds private keys. Its
+last entry has a hash of every other one, so that a damaged file is noticed.
 
-What is in use stays consistent: a database is copied by SQLite's own backup, a checkpoint before
-the records that it counts, and every other file is whole at any time. Logs, locks and what a start
-makes anew are left out.
+What is in use is saved consistently: a database by SQLite's own backup, a checkpoint before the
+records that it counts; every other file is replaced whole whenever it changes. Logs, locks and
+what a start makes anew are left out. `restore` checks everything before it puts anything in its
+place, and replaces nothing.
 """
 
 import hashlib
 import io
 import json
 import os
+import secrets
+import shutil
 import sqlite3
 import stat
 import tarfile
@@ -21,31 +24,32 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-from fedkoopman.durable import new_file, writing
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.durable import new_file, private_directory, sync_directory, writing
+from fedkoopman.errors import ComputationError, InputError, short
 from fedkoopman.version import __version__
 
-__all__ = ["FORMAT", "HEAD", "LIST", "Saved", "backup"]
+__all__ = ["Saved", "backup", "restore"]
 
 FORMAT = 1
 HEAD, LIST = "fedkoopman-backup.json", "fedkoopman-backup-files.json"
-"""The first entry says what it is, the last one what should be in it."""
+"""Names of the first entry, which says what was saved, and of the last one, which lists all."""
 KINDS = {
     "roster.json": "a fleet",
     "run.json": "a run",
     "store.sqlite": "a site's state",
 }
-"""By a file that each has."""
-LEFT_OUT = ("logs", "proxy", "compiled", "__pycache__")
-"""Directories."""
-ENDS = (".lock", "-wal", "-shm", "-journal")
-"""Of files; a database's copy has what stands in those beside it. So are hidden files left out, as
-they are being written."""
+"""What a directory is, by a file in it."""
+SKIPPED_DIRECTORIES = ("logs", "proxy", "compiled", "__pycache__")
+SKIPPED_ENDINGS = (".lock", "-wal", "-shm", "-journal")
+"""Hidden files are skipped too, as they are being written. The files beside a database are part of
+its copy."""
 MARK = ".lock"
-"""Saved for its presence: by it a run's directory is known as one of ours."""
+"""Saved though it is a lock: it marks a run directory as one of fedkoopman's."""
 SQLITE = b"SQLite format 3\0"
+PIECE = 2**20
+LONGEST_LIST = 2**28
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Saved:
         parts: what each directory is, by the name that it is restored under.
         made: when, as ISO 8601 in UTC.
         files: how many.
-        size: bytes of them.
+        size: their bytes.
     """
 
     parts: dict[str, str]
@@ -122,14 +126,14 @@ def kind_of(place: Path) -> str:
 
 
 def _in_order(place: Path) -> Iterator[Path]:
-    """A directory and all in it that is to be saved; checkpoints first, which count records."""
+    """A directory and all in it that is to be saved; checkpoints first, as they count records."""
     yield place
     entries = sorted(place.iterdir(), key=lambda path: (path.name != "checkpoint", path.name))
     for path in entries:
-        left_out = path.name.startswith(".") or path.name.endswith(ENDS)
-        if path.is_symlink() or (left_out and path.name != MARK):
+        skipped = path.name.startswith(".") or path.name.endswith(SKIPPED_ENDINGS)
+        if path.is_symlink() or (skipped and path.name != MARK):
             continue
-        if path.is_dir() and path.name not in LEFT_OUT:
+        if path.is_dir() and path.name not in SKIPPED_DIRECTORIES:
             yield from _in_order(path)
         elif path.is_file():
             yield path
@@ -137,11 +141,10 @@ def _in_order(place: Path) -> Iterator[Path]:
 
 @contextmanager
 def _content(path: Path, beside: Path) -> Iterator[IO[bytes]]:
-    """A file to be read that no longer changes.
+    """An open file whose content no longer changes.
 
     Arguments:
-        path: of the file.
-        beside: where there is room for the copy of a database.
+        beside: a directory with room for the copy of a database.
     """
     try:
         file = path.open("rb")
@@ -160,12 +163,12 @@ def _content(path: Path, beside: Path) -> Iterator[IO[bytes]]:
 
 
 def _copy_database(path: Path, copy: Path) -> None:
-    """A database as it is at one instant, whoever writes meanwhile."""
+    """Copy a database as it is at one instant, while others may write to it."""
     cause: sqlite3.Error | None = None
-    # Where its last writer was killed, reading begins with clearing up, and so with writing.
-    for way in ("ro", "rw"):
+    # After a writer was killed, SQLite must repair the file before it can be read: that is writing.
+    for mode in ("ro", "rw"):
         try:
-            address = f"{path.as_uri()}?mode={way}"
+            address = f"{path.as_uri()}?mode={mode}"
             with (
                 closing(sqlite3.connect(address, uri=True, timeout=60)) as source,
                 closing(sqlite3.connect(copy)) as target,
@@ -189,7 +192,7 @@ def _copy_database(path: Path, copy: Path) -> None:
 
 
 class _Hashed:
-    """Reads a file, and knows the hash of what was read."""
+    """A file that is read and hashed at the same time."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self.file, self.sum = file, hashlib.sha256()
@@ -201,7 +204,7 @@ class _Hashed:
 
 
 def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
-    """Add a file as long as it is now, and return its hash; what it grows by later is left out."""
+    """Add a file with its present length, and return its hash; later growth is left out."""
     info = tarfile.TarInfo(name)
     content.seek(0, os.SEEK_END)
     info.size, info.mode = content.tell(), 0o600
@@ -209,3 +212,127 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes]) -> str:
     hashed = _Hashed(content)
     archive.addfile(info, hashed)
     return hashed.sum.hexdigest()
+
+
+def restore(file: Path, to: Path) -> Saved:
+    """Put a backup's directories back, each under its own name.
+
+    Arguments:
+        file: of the backup.
+        to: the directory that they go into; made if it is missing.
+    """
+    damaged = InputError(f"{file} is damaged, or no backup: take another one; nothing was restored")
+    try:
+        if not file.is_file():
+            problem = "is a directory" if file.is_dir() else "does not exist"
+            raise InputError(f"the backup {file} {problem}: check the path")
+        with file.open("rb") as opened, tarfile.open(fileobj=opened, mode="r:") as archive:
+            try:
+                return _restored(archive, _head(archive, file), to, damaged)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise damaged from error
+    except (tarfile.TarError, EOFError) as error:
+        raise damaged from error
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+
+
+def _restored(
+    archive: tarfile.TarFile, head: dict[str, Any], to: Path, damaged: InputError
+) -> Saved:
+    parts: dict[str, str] = head["parts"]
+    for part in parts:
+        if _place(part, damaged).parts != (part,):
+            raise damaged
+        if (to / part).exists() or (to / part).is_symlink():
+            raise InputError(
+                f"{to / part} exists, and nothing is overwritten: move it away first, or give "
+                "another --to"
+            )
+    private = not to.exists()
+    with writing(to):
+        to.mkdir(parents=True, exist_ok=True)
+    if private:
+        private_directory(to)
+    fresh = private_directory(to / f".restore-{secrets.token_hex(8)}")
+    try:
+        found, size = _unpack(archive, fresh, damaged)
+        about = json.loads((fresh / LIST).read_bytes()) if LIST in found else {}
+        files: dict[str, list[Any]] = about.get("files", {})
+        found.pop(LIST, None)
+        if {name: entry[0] for name, entry in files.items()} != found:
+            raise damaged
+        with writing(to):
+            for name, entry in files.items():
+                (fresh / name).chmod(entry[1] & 0o777)
+            for name, mode in about["folders"].items():
+                folder = fresh / _place(name, damaged)
+                folder.mkdir(parents=True, exist_ok=True)
+                folder.chmod(mode & 0o777)
+            for part in parts:
+                os.rename(fresh / part, to / part)
+            sync_directory(to)
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise damaged from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return Saved(parts, str(head["made"]), len(files), size)
+
+
+def _head(archive: tarfile.TarFile, file: Path) -> dict[str, Any]:
+    first = archive.next()
+    foreign = InputError(f"{file} is no backup: give a file that `fedkoopman backup` made")
+    if first is None or first.name != HEAD or not first.isreg() or first.size > PIECE:
+        raise foreign
+    content = archive.extractfile(first)
+    try:
+        head = json.loads(content.read() if content else b"")
+        its_format = head["format"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise foreign from error
+    if its_format != FORMAT:
+        raise InputError(
+            f"{file} was made in format {short(its_format)}, this is format {FORMAT}: use the "
+            "version of fedkoopman that made it"
+        )
+    if not isinstance(head.get("parts"), dict) or not head["parts"]:
+        raise foreign
+    return dict(head)
+
+
+def _unpack(
+    archive: tarfile.TarFile, into: Path, damaged: InputError
+) -> tuple[dict[str, str], int]:
+    """Write all entries after the first below a directory; their hashes by name, and their size."""
+    found: dict[str, str] = {}
+    size = 0
+    while (entry := archive.next()) is not None:
+        # A backup has plain files only. A sparse one could be larger than the archive.
+        if not entry.isreg() or entry.issparse() or entry.name in found or LIST in found:
+            raise damaged
+        path = into / _place(entry.name, damaged)
+        content = archive.extractfile(entry)
+        assert content is not None
+        hashed = _Hashed(content)
+        with writing(path):
+            private_directory(path.parent)
+            number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(number, "wb") as file:
+                shutil.copyfileobj(hashed, file, PIECE)
+                file.flush()
+                os.fsync(file.fileno())
+        if path.stat().st_size != entry.size or (entry.name == LIST and entry.size > LONGEST_LIST):
+            raise damaged
+        found[entry.name] = hashed.sum.hexdigest()
+        size += entry.size
+    return found, size
+
+
+def _place(name: str, damaged: InputError) -> Path:
+    """A path below a directory; one that leads out of it is refused."""
+    path = Path(name)
+    if path.is_absolute() or not path.parts or ".." in path.parts or "\0" in name:
+        raise damaged
+    return path

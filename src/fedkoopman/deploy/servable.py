@@ -29,6 +29,6 @@ def check_servable(study: Study, period: float = 0.0) -> None:
         )
     if study.sites.arrivals == "live" and not period:
         raise InputError(
-            'sites.arrivals is "live" and the period 0: slots would pass before data can come, '
-            "give seconds per slot by --period"
+            'sites.arrivals is "live" and the period is 0, so that slots would pass before data '
+            "arrive: give seconds per slot by --period"
         )

@@ -1,40 +1,68 @@
 """Child processes that are kept running, and none of which outlives its parent.
 
+A child leads its own process group. So Ctrl-C reaches only the parent, and whatever a child has
+started is ended with it. A thread of the parent copies the child's output to a log, line by line:
+the log is rotated while the child runs, and no line is lost.
+
 A child that ends is started again, after half a second at first and after half a minute at most;
-one that lived for a minute starts from half a second again. Children that only work together are
-started again together.
+one that ran for a minute starts from half a second again. Children that only work together are
+restarted together.
 """
 
+import contextlib
+import errno
+import logging
+import logging.handlers
+import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
-from fedkoopman.deploy.processes import Process
+from fedkoopman.durable import writing
 from fedkoopman.errors import InputError
 
-__all__ = ["Child", "Supervisor"]
+__all__ = ["Child", "Process", "Supervisor"]
 
-FIRST, LAST = 0.5, 30.0
-"""Seconds before a child is started again: after its first end, and after many."""
-SOUND = 60.0
-"""Seconds that a child must live to be trusted again."""
+GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL."""
+LOG_BYTES, LOG_FILES = 2 * 2**20, 5
+"""Size of a log file, and how many are kept."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 30.0
+"""Seconds before a child is restarted: after its first exit, and after many."""
+STABLE = 60.0
+"""Seconds that a child must run before its waits start from the first again."""
+_START = """
+import ctypes, os, sys
+PR_SET_PDEATHSIG = 1
+parent, sign = map(int, sys.argv[1:3])
+ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, sign)
+if os.getppid() == parent:  # otherwise the parent has already died
+    os.execv(sys.argv[3], sys.argv[3:])
+"""
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Child:
-    """A process that is wanted.
+    """A process that is to be kept running.
 
     Arguments:
-        name: for people.
+        name: for messages.
         command: and its arguments.
-        log: the file that takes its output.
+        log: the file that takes its output, each line with its time.
         env: its whole environment; None: that of this process.
-        restart: whether it is started again when it ends; with False, its end is final.
-        partners: names of children that are started again whenever this one is.
-        final: exit statuses after which it is not started again either.
-        echo: hears every line of its output, as the log does.
+        restart: whether it is restarted when it ends; with False, its end is final.
+        partners: names of children that are restarted whenever this one is.
+        final: exit statuses after which it is not restarted either.
+        echo: is called with every line of its output.
         orphaned: the signal that it gets when this process is killed.
     """
 
@@ -48,24 +76,128 @@ class Child:
     echo: Callable[[str], None] | None = None
     orphaned: signal.Signals = signal.SIGKILL
 
-    def launch(self) -> Process:
-        """Start it."""
-        return Process(self.name, self.command, self.log, self.env, self.echo, self.orphaned)
+
+class Process:
+    """One started process of a child."""
+
+    def __init__(self, child: Child) -> None:
+        with writing(child.log):
+            child.log.parent.mkdir(parents=True, exist_ok=True)
+            lines = logging.handlers.RotatingFileHandler(
+                child.log,
+                maxBytes=LOG_BYTES,
+                backupCount=LOG_FILES - 1,
+                encoding="utf-8",
+                errors="replace",
+            )
+        try:
+            self._process = subprocess.Popen(
+                _die_with_parent(child),
+                env=None if child.env is None else dict(child.env),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            lines.close()
+            cause = error.strerror or error
+            raise InputError(f"cannot start {child.name} ({child.command[0]}): {cause}") from error
+        self.pid = self._process.pid
+        self.started = time.monotonic()
+        self.last_line = ""
+
+        def receive(line: str) -> None:
+            self.last_line = line
+            if child.echo is not None:
+                with contextlib.suppress(Exception):  # a failing listener must not stop the log
+                    child.echo(line)
+
+        arguments = (self._process.stdout, lines, receive)
+        self._reader = threading.Thread(
+            target=_copy_lines, args=arguments, name=child.name, daemon=True
+        )
+        self._reader.start()
+
+    @property
+    def dead(self) -> bool:
+        """Whether it has ended. Its process number is not reused before `reap`."""
+        if self._process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    @property
+    def status(self) -> int | None:
+        """Its exit status after `reap`; negative: the signal that ended it."""
+        return self._process.returncode
+
+    def end(self) -> int:
+        """Send SIGTERM, and SIGKILL if it does not end; gives its exit status."""
+        end = time.monotonic() + GRACE
+        if not self.dead:
+            self._signal(signal.SIGTERM)
+        while not self.dead and time.monotonic() < end:
+            time.sleep(0.02)
+        return self.reap()
+
+    def reap(self) -> int:
+        """Kill it, if it still runs, and what it started; wait for its last lines."""
+        if self._process.returncode is None:
+            self._signal(signal.SIGKILL)
+        status = self._process.wait()
+        self._reader.join(timeout=2.0)
+        return status
+
+    def _signal(self, sign: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, sign)
+
+
+def _copy_lines(output: IO[bytes], log: logging.Handler, receive: Callable[[str], None]) -> None:
+    """Copy lines to a log until there are no more; a full disk loses lines, not the child."""
+    log.handleError = lambda record: None  # type: ignore[method-assign]
+    log.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    with output:
+        for line in iter(lambda: output.readline(2**16), b""):
+            text = _COLOURS.sub("", line.decode(errors="replace")).rstrip()
+            if text:
+                log.handle(logging.makeLogRecord({"msg": text}))
+                receive(text)
+    log.close()
+
+
+def _die_with_parent(child: Child) -> list[str]:
+    """A command whose process gets a signal when this process ends in any way (on Linux).
+
+    The new process asks the kernel for the signal and then executes the command. This process
+    cannot ask in its place: that would run Python between fork and exec, which is unsafe in a
+    process with threads.
+    """
+    path = (os.environ if child.env is None else child.env).get("PATH")
+    program = shutil.which(child.command[0], path=path)
+    if program is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    if not sys.platform.startswith("linux"):
+        return [program, *child.command[1:]]
+    start = [sys.executable, "-I", "-S", "-c", _START, str(os.getpid()), str(int(child.orphaned))]
+    return [*start, program, *child.command[1:]]
 
 
 @dataclass
-class _Kept:
-    """A child and how it fares.
+class _Supervised:
+    """A child and its current process.
 
     Arguments:
-        wait: seconds before it is started again, when it next ends.
-        due: when it is to be started again.
+        wait: seconds before it is restarted, when it next ends.
+        due: when it is to be restarted.
         over: whether it has ended for good.
     """
 
     child: Child
     process: Process
-    wait: float = FIRST
+    wait: float = FIRST_WAIT
     due: float | None = None
     over: bool = False
 
@@ -74,12 +206,12 @@ class Supervisor:
     """Keeps children running. To be used from one thread, which must live as long as they do.
 
     Arguments:
-        say: is told what happens, in lines.
+        say: is called with lines that tell what happens.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
-        self._kept: dict[str, _Kept] = {}
+        self._children: dict[str, _Supervised] = {}
 
     def __enter__(self) -> "Supervisor":
         return self
@@ -89,94 +221,94 @@ class Supervisor:
 
     def start(self, child: Child) -> None:
         """Start a child and keep it running."""
-        self._kept[child.name] = _Kept(child, child.launch())
+        self._children[child.name] = _Supervised(child, Process(child))
 
     def alive(self, name: str) -> bool:
         """Whether a child runs."""
-        return name in self._kept and not self._kept[name].process.dead
+        return name in self._children and not self._children[name].process.dead
 
     def pid(self, name: str) -> int:
-        """Of a child's process, the last one if it has ended."""
-        return self._kept[name].process.pid
+        """The number of a child's process, of the last one if it has ended."""
+        return self._children[name].process.pid
 
     def status(self, name: str) -> int | None:
-        """The exit status of a child that has ended; negative: by which signal."""
-        return self._kept[name].process.status
+        """The exit status of a child that has ended; negative: the signal that ended it."""
+        return self._children[name].process.status
 
     def final(self, name: str) -> bool:
         """Whether a child has ended for good."""
-        return self._kept[name].over
+        return self._children[name].over
 
     def last_line(self, name: str) -> str:
-        """What a child said last."""
-        return self._kept[name].process.last_line
+        """The last line of a child's output."""
+        return self._children[name].process.last_line
 
     def poll(self) -> list[str]:
-        """Look after the children; gives the names of those that have just ended.
+        """Restart children that are due; gives the names of those that have just ended.
 
         To be called several times a second.
         """
         ended = []
-        for kept in self._kept.values():
-            if not kept.over and kept.due is None and kept.process.dead:
-                ended.append(kept.child.name)
-                self._report_exit(kept)
-        for kept in self._kept.values():
-            if kept.due is not None and kept.due <= time.monotonic():
-                self._renew(kept)
+        for one in self._children.values():
+            if not one.over and one.due is None and one.process.dead:
+                ended.append(one.child.name)
+                self._report_exit(one)
+        for one in self._children.values():
+            if one.due is not None and one.due <= time.monotonic():
+                self._restart(one)
         return ended
 
     def restart(self, name: str) -> None:
-        """Start a child again, now; it is told to end first."""
-        self._kept[name].process.end()
-        self._renew(self._kept[name])
+        """End a child and start it again, now."""
+        self._children[name].process.end()
+        self._restart(self._children[name])
 
     def stop(self) -> None:
-        """End all children, the last one first; those that do not heed are killed."""
-        for kept in reversed(self._kept.values()):
-            kept.process.end()
-        self._kept.clear()
+        """End all children, the last one first; those that ignore SIGTERM are killed."""
+        for one in reversed(self._children.values()):
+            one.process.end()
+        self._children.clear()
 
-    def _report_exit(self, kept: _Kept) -> None:
-        """Tell of a child's end, and decide when it comes back."""
-        child, status = kept.child, kept.process.reap()
+    def _report_exit(self, one: _Supervised) -> None:
+        """Say how a child ended, and decide when it is restarted."""
+        child, status = one.child, one.process.reap()
         how = f"ended with status {status}" if status >= 0 else f"was ended by {_named(-status)}"
         if not child.restart or status in child.final:
-            kept.over = True
+            one.over = True
             if status:
                 self._say(f"{child.name} {how}; its log: {child.log}")
             return
-        if time.monotonic() - kept.process.started >= SOUND:
-            kept.wait = FIRST
-        self._say(f"{child.name} {how}; it is started again in {kept.wait:g} s ({child.log})")
-        self._postpone(kept)
+        if time.monotonic() - one.process.started >= STABLE:
+            one.wait = FIRST_WAIT
+        self._say(f"{child.name} {how}; it is started again in {one.wait:g} s ({child.log})")
+        self._postpone(one)
 
-    def _postpone(self, kept: _Kept) -> None:
-        kept.due = time.monotonic() + kept.wait
-        kept.wait = min(2 * kept.wait, LAST)
+    def _postpone(self, one: _Supervised) -> None:
+        one.due = time.monotonic() + one.wait
+        one.wait = min(2 * one.wait, LONGEST_WAIT)
 
-    def _renew(self, kept: _Kept) -> None:
-        """Start a child again, and those that must be with it."""
-        for name in kept.child.partners:
-            partner = self._kept.get(name)
+    def _restart(self, one: _Supervised) -> None:
+        """Start a child and its partners again."""
+        for name in one.child.partners:
+            partner = self._children.get(name)
             if partner is not None and not partner.over:
-                self._say(f"{name} is started again with {kept.child.name}")
+                self._say(f"{name} is started again with {one.child.name}")
                 partner.process.end()
-                self._relaunch(partner)
-        self._relaunch(kept)
+                self._launch(partner)
+        self._launch(one)
 
-    def _relaunch(self, kept: _Kept) -> None:
+    def _launch(self, one: _Supervised) -> None:
         try:
-            kept.process = kept.child.launch()
-        except InputError as error:  # as when the disk is full: it may pass
-            self._say(f"{error}; trying again in {kept.wait:g} s")
-            self._postpone(kept)
+            one.process = Process(one.child)
+        except InputError as error:  # a full disk, for example, may pass
+            self._say(f"{error}; trying again in {one.wait:g} s")
+            self._postpone(one)
             return
-        kept.due, kept.over = None, False
+        one.due, one.over = None, False
 
 
 def _named(number: int) -> str:
-    """What a signal is called."""
+    """The name of a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

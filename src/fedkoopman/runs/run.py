@@ -1,12 +1,10 @@
 """`fk.run`: a study, one seed or many, in memory or in a directory that survives anything."""
 
 import math
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -29,6 +27,7 @@ from fedkoopman.runs.run_directory import RunDirectory, seconds_told
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import prepared_sites
 from fedkoopman.runs.site_scores import site_scores
+from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
 
 __all__ = ["Progress", "Run", "run"]
@@ -249,7 +248,7 @@ def _drive(
         except BaseException as error:
             events.put((seed, error))
 
-    with _interruptions_as(events):
+    with signals_as_events(lambda: events.put((-1, KeyboardInterrupt()))):
         try:
             for seed, one in waiting.items():
                 drivers.submit(drive, seed, one)
@@ -275,34 +274,6 @@ def _drive(
             stop.set()
             workers.close()
             drivers.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _interruptions_as(events: SimpleQueue) -> Iterator[None]:
-    """Let Ctrl-C and a polite request to end (SIGTERM) arrive as an event, between two others.
-
-    As an exception it could come anywhere, also where a library ignores it.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {sign: signal.getsignal(sign) for sign in (signal.SIGINT, signal.SIGTERM)}
-    asked = False
-
-    def hear(*_: object) -> None:
-        nonlocal asked
-        asked = True
-        events.put((-1, KeyboardInterrupt()))
-
-    try:
-        for sign in before:
-            signal.signal(sign, hear)
-        yield
-    finally:
-        for sign, handler in before.items():
-            signal.signal(sign, handler)
-    if asked:  # after the last event was taken
-        raise KeyboardInterrupt
 
 
 def _storable(value: Any) -> Any:

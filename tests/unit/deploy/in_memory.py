@@ -9,10 +9,11 @@ from typing import Any
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.agent import Agent
-from fedkoopman.deploy.site.rate import Rate
+from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.wire import decode_replies, decode_requests, encode_replies
 
 LABS = ("lab-a", "lab-b", "lab-c")
@@ -27,7 +28,7 @@ SMALL: dict[str, Any] = {
     "evaluation.tail_slots": 3,
     "policy.segments": 1,
 }
-Twist = Callable[[str, tuple, tuple], "tuple | bytes | str | None"]
+Twist = Callable[[str, tuple, tuple], "tuple | bytes | Failure | None"]
 
 
 def small_study(folder: Path, values: Mapping[str, Any] | None = None) -> Study:
@@ -87,14 +88,14 @@ class Sites:
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
+    ) -> Iterator[tuple[str, bytes | Failure]]:
         with ThreadPoolExecutor(len(bodies)) as pool:
             jobs = {pool.submit(self._answer, site, body): site for site, body in bodies.items()}
             for job in as_completed(jobs):
                 if (answer := job.result()) is not None:
                     yield jobs[job], answer
 
-    def _answer(self, site: str, body: bytes) -> bytes | str | None:
+    def _answer(self, site: str, body: bytes) -> bytes | Failure | None:
         """A site's reply; None if it is not there in time."""
         if site in self.away:
             return None

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedkoopman.deploy.flower import flower
-from fedkoopman.deploy.processes import Process
+from fedkoopman.deploy.flower import control, programs
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.provisioning.signing import authority, node_keys, server_certificate
+from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import InputError
 
 Answer = Callable[[bytes], bytes]
@@ -96,7 +96,7 @@ class Site:
         for name in names or ("node", "courier"):
             command = self.node if name == "node" else self.courier
             log = self.directory / f"{name}.log"
-            self.running[name] = Process(name, command, log, self.env)
+            self.running[name] = Process(Child(name, command, log, self.env))
 
     def kill(self, name: str) -> None:
         self.running.pop(name).reap()
@@ -119,12 +119,12 @@ class Lab:
     revoked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.port = flower.free_port()
+        self.port = programs.free_port()
         self.address = f"127.0.0.1:{self.port}"
-        self.env = flower.environment(self.directory / "flower")
-        self.secret = flower.make_secret(self.directory / "secret")
+        self.env = programs.environment(self.directory / "flower")
+        self.secret = programs.make_secret(self.directory / "secret")
         self.keys: dict[str, str] = {}
-        self.certificate: flower.ServerCertificate | None = None
+        self.certificate: programs.ServerCertificate | None = None
         self.authority: Path | None = None
         if self.secure:
             now = datetime.now(UTC)
@@ -133,36 +133,36 @@ class Lab:
             for name, content in {"ca.crt": ca, "server.key": key, "server.crt": crt}.items():
                 (self.directory / name).write_bytes(content)
             self.authority = self.directory / "ca.crt"
-            self.certificate = flower.ServerCertificate(
+            self.certificate = programs.ServerCertificate(
                 self.authority, self.directory / "server.crt", self.directory / "server.key"
             )
 
     def superlink(self) -> None:
-        command = flower.superlink_command(
+        command = programs.superlink_command(
             port=self.port,
             database=self.directory / "superlink.db",
             secret=self.secret,
             certificate=self.certificate,
         )
-        self.link = Process("superlink", command, self.directory / "superlink.log", self.env)
+        self.link = Process(Child("superlink", command, self.directory / "superlink.log", self.env))
 
     def ready(self) -> None:
-        flower.wait_ready(
+        programs.wait_ready(
             self.address, certificates=self.authority, alive=lambda: not self.link.dead
         )
 
     def site(self, name: str, launcher: bool = True, server: str = "") -> Site:
         directory = self.directory / name
         directory.mkdir(mode=0o700)
-        secret = flower.make_secret(directory / "secret")
-        port = flower.free_port()
+        secret = programs.make_secret(directory / "secret")
+        port = programs.free_port()
         key = None
         if self.secure:
             private, public = node_keys(name)
             key = directory / "node.key"
             key.write_bytes(private)
             self.keys[name] = public.decode()
-        node = flower.supernode_command(
+        node = programs.supernode_command(
             server=server or self.address,
             port=port,
             secret=secret,
@@ -171,8 +171,8 @@ class Lab:
             memory=directory / "node.json" if launcher else None,
         )
         path = directory / "a.sock"
-        courier = flower.courier_command(port=port, secret=secret, socket=path)
-        env = flower.environment(directory / "flower")
+        courier = programs.courier_command(port=port, secret=secret, socket=path)
+        env = programs.environment(directory / "flower")
         site = Site(name, EchoAgent(name, path), node, courier, directory, f"127.0.0.1:{port}", env)
         self.sites[name] = site
         return site
@@ -210,7 +210,7 @@ def laboratory(
             lab.site(name, launcher)
         lab.ready()
         if secure:
-            flower.enrol(lab.address, lab.keys, certificates=lab.authority)
+            control.enrol(lab.address, lab.keys, certificates=lab.authority)
         for site in lab.sites.values():
             if site.name not in idle:
                 site.start()

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.site_socket import ask
@@ -24,7 +25,7 @@ class Doors:
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
+    ) -> Iterator[tuple[str, bytes | Failure]]:
         with ThreadPoolExecutor(len(bodies)) as pool:
             jobs = {
                 pool.submit(ask, self.folder / f"{site}.sock", body): site

@@ -16,10 +16,9 @@ import numpy as np
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.kit import open_kit, seal
-from fedkoopman.deploy.provisioning.manifest import kit_content
+from fedkoopman.deploy.provisioning.kit_content import kit_content
 from fedkoopman.deploy.site.agent import Agent
-from fedkoopman.deploy.site.site_socket import ask
-from fedkoopman.deploy.site.store import socket_path
+from fedkoopman.deploy.site.site_socket import ask, socket_path
 from fedkoopman.deploy.wire import (
     Envelope,
     Reply,
@@ -138,7 +137,13 @@ class Process:
         (self.state / "consent.json").write_text(json.dumps({"fingerprint": self.kit.fingerprint}))
 
     def start(self, *words: str) -> None:
-        command = [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(self.state)]
+        command = [
+            sys.executable,
+            "-m",
+            "fedkoopman.deploy.site.agent_process",
+            "--state",
+            str(self.state),
+        ]
         with (self.state / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, "--settle", "0.2", *words], stderr=log, env=self._env

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from unit.deploy.site_lab import SAMPLES, asked, make_site, make_study, recording, write_recording
 
-from fedkoopman.deploy.site.agent import Agent, preview
+from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.ledger import ledger_entries
+from fedkoopman.deploy.site.preview import preview_lines
 from fedkoopman.deploy.site.site_answers import ANSWERS
 from fedkoopman.deploy.wire import (
     Acknowledge,
@@ -445,7 +446,7 @@ def test_studies_that_need_all_data_in_one_place_are_refused(
 def test_a_preview_shows_what_would_be_sent_and_keeps_nothing(tmp_path: Path) -> None:
     site, study = make_site(tmp_path / "lab-a"), make_study(tmp_path)
     before = sorted(tmp_path.rglob("*"))
-    lines = preview(site, study, 0, 1)
+    lines = preview_lines(site, study, 0, 1)
     assert sorted(tmp_path.rglob("*")) == before
     text = "\n".join(lines)
     with Agent(site, study, 0, 1, tmp_path / "state", settle=0.0) as agent:
@@ -462,12 +463,12 @@ def test_a_preview_of_a_live_site_tells_what_it_left_out(tmp_path: Path) -> None
     site = make_site(tmp_path / "lab-a", 3)
     (tmp_path / "lab-a" / "data" / "bad.csv").write_text("x,v\n1,oops\n")
     study = make_study(tmp_path, sites__arrivals="live")
-    text = "\n".join(preview(site, study, 0, 1))
+    text = "\n".join(preview_lines(site, study, 0, 1))
     assert "left out: data/bad.csv: " in text
     assert "samples that wait: 80, in segments: 2" in text
     for file in (tmp_path / "lab-a" / "data").glob("*.csv"):
         file.unlink()
-    assert "asked for nothing" in "\n".join(preview(site, study, 0, 1))
+    assert "asked for nothing" in "\n".join(preview_lines(site, study, 0, 1))
 
 
 def test_replies_are_plain_data() -> None:

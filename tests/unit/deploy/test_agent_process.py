@@ -81,7 +81,7 @@ def test_a_working_life(tmp_path: Path, start: Start) -> None:
 
     # a second one on the same state is refused
     second = subprocess.run(
-        [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(agent.state)],
+        [sys.executable, "-m", "fedkoopman.deploy.site.agent_process", "--state", str(agent.state)],
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert second.returncode == 2
@@ -137,7 +137,7 @@ def test_live_files_arrive_while_it_runs(tmp_path: Path, start: Start) -> None:
     # where its socket is cleared away it ends, to be started again
     agent.socket.unlink()
     assert agent.wait() == 1
-    assert "is gone: somebody clears its directory" in agent.log().splitlines()[-1]
+    assert "is gone, as its directory was cleared" in agent.log().splitlines()[-1]
 
 
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))]

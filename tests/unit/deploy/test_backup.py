@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.deploy.backup import HEAD, LIST, backup
-from fedkoopman.deploy.restore import restore
+from fedkoopman.deploy.backup import HEAD, LIST, backup, restore
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, InputError
@@ -347,7 +346,7 @@ if sys.argv[1] == "backup":
     from fedkoopman.deploy.backup import backup
     act = lambda: backup([Path(sys.argv[2])], Path(sys.argv[3]))
 else:
-    from fedkoopman.deploy.restore import restore
+    from fedkoopman.deploy.backup import restore
     act = lambda: restore(Path(sys.argv[2]), Path(sys.argv[3]))
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:

@@ -21,6 +21,7 @@ from flwr.proto.task_pb2 import Task
 from flwr.superlink.grid import HttpGrid
 from unit.deploy.lab import HELLO, Lab, Site, laboratory, site_of, until
 
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower.courier import (
     RECORD,
     Stuck,
@@ -30,10 +31,11 @@ from fedkoopman.deploy.flower.courier import (
     content_of,
     main,
 )
-from fedkoopman.deploy.flower.fleet import FlowerFleet, acquire_server_task
-from fedkoopman.deploy.flower.flower_apps import client_app, server_app
-from fedkoopman.deploy.flower.inbox import Failure, Inbox
+from fedkoopman.deploy.flower.fleet import FlowerFleet
+from fedkoopman.deploy.flower.inbox import Inbox
+from fedkoopman.deploy.flower.server_task import acquire_server_task
 from fedkoopman.deploy.flower.tasks import Tasks
+from fedkoopman.deploy.flower_apps import client_app, server_app
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
@@ -61,7 +63,7 @@ def site(lab: Lab) -> Iterator[Site]:
     site.agent.calm()
 
 
-def ask(fleet: FlowerFleet, body: bytes = b"hi", deadline: float = 60.0) -> bytes | str:
+def ask(fleet: FlowerFleet, body: bytes = b"hi", deadline: float = 60.0) -> bytes | Failure:
     return dict(fleet.exchange({"a": body}, deadline))["a"]
 
 
@@ -75,9 +77,9 @@ def send_raw(fleet: FlowerFleet, content: RecordDict) -> bytes | Failure:
     return found[0][1]
 
 
-def asking(fleet: FlowerFleet) -> list[bytes | str]:
+def asking(fleet: FlowerFleet) -> list[bytes | Failure]:
     """Ask meanwhile; the answer is put into the list."""
-    found: list[bytes | str] = []
+    found: list[bytes | Failure] = []
     threading.Thread(target=lambda: found.append(ask(fleet, b"work")), daemon=True).start()
     return found
 
@@ -166,7 +168,7 @@ def test_without_an_agent_the_server_hears_so_at_once(fleet: FlowerFleet, site: 
     site.agent.stop()
     started = time.monotonic()
     answer = ask(fleet)
-    assert answer == "the site agent does not answer: No such file or directory"
+    assert answer == Failure("the site agent does not answer: No such file or directory")
     assert time.monotonic() - started < 20
     site.agent.start()
     assert ask(fleet) == site.agent.echo(b"hi"), "and the agent is found again"
@@ -178,8 +180,8 @@ def test_an_agent_that_dies_at_work_is_told_at_once(fleet: FlowerFleet, site: Si
 
     site.agent.answer = die
     answer = ask(fleet)
-    assert isinstance(answer, str)
-    assert "the agent closed the connection" in answer
+    assert isinstance(answer, Failure)
+    assert "the agent closed the connection" in answer.reason
 
 
 def test_a_node_that_is_killed_at_work_is_asked_again_and_its_courier_goes_on(

@@ -1,5 +1,5 @@
-"""The Dockerfile is read here, as no engine that could build it is at hand: what it names exists,
-and it runs as nobody of importance."""
+"""The Dockerfile, read as text, as there is no engine to build it: what it names exists, and it
+runs as an unprivileged user."""
 
 import json
 import re

@@ -33,11 +33,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unit.deploy.lab import HELLO, Lab, laboratory, site_of, until
 
+from fedkoopman.deploy.exchange import Failure
+from fedkoopman.deploy.flower import control
 from fedkoopman.deploy.flower import fleet as fleets
-from fedkoopman.deploy.flower import flower
 from fedkoopman.deploy.flower.courier import body_of, content_of
-from fedkoopman.deploy.flower.fleet import FlowerFleet, LinkLost, acquire_server_task
-from fedkoopman.deploy.flower.server_task import ServerTask
+from fedkoopman.deploy.flower.fleet import FlowerFleet, LinkLost
+from fedkoopman.deploy.flower.server_task import ServerTask, acquire_server_task
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
 
@@ -186,11 +187,11 @@ class Asking(threading.Thread):
 
 def test_sites_are_known_by_their_keys(lab: Lab, fleet: FlowerFleet) -> None:
     nodes = {
-        node.public_key: node for node in flower.nodes(lab.address, certificates=lab.authority)
+        node.public_key: node for node in control.nodes(lab.address, certificates=lab.authority)
     }
     online = fleet.online()
     for name in ("a", "b"):
-        assert online[name] == nodes[flower.key_bytes(lab.keys[name])].id
+        assert online[name] == nodes[control.key_bytes(lab.keys[name])].id
     assert "c" not in online, "enrolled, and not there"
 
 
@@ -237,17 +238,18 @@ def test_a_revoked_site_is_neither_listed_nor_heard(lab: Lab, fleet: FlowerFleet
     assert next(exchange)[0] == "b"
     lab.revoked.add("a")
     lab.sites["a"].agent.gate.set()
-    assert next(exchange) == ("a", "it may no longer take part")
+    assert next(exchange) == ("a", Failure("it may no longer take part"))
     assert set(fleet.online()) == {"b"}
-    assert fleet.strangers == 1
+    assert fleet.unknown_nodes == 1
 
 
 def test_a_site_cannot_speak_for_another(lab: Lab, fleet: FlowerFleet) -> None:
     lab.sites["a"].agent.answer = lab.sites["b"].agent.echo
     lab.sites["b"].agent.answer = lambda body: b"\x00 nonsense"
     found = ask(fleet, "ab")
-    assert found["a"] == "speaks for 'b'"
-    assert str(found["b"]).startswith("sends a malformed reply")
+    assert found["a"] == Failure("speaks for 'b'", broken=True)
+    assert isinstance(found["b"], Failure) and found["b"].broken
+    assert found["b"].reason.startswith("sends a malformed reply")
 
 
 def test_a_reply_that_is_sent_twice_counts_once(fleet: FlowerFleet, intruder: Intruder) -> None:
@@ -278,7 +280,7 @@ def test_a_node_that_started_anew_is_asked_again_and_answers_once(
     first = intruder.receive()
     intruder.deactivate()  # while nobody looks
     intruder.activate()
-    rest: list[tuple[str, bytes | str]] = []
+    rest: list[tuple[str, bytes | Failure]] = []
     asking = threading.Thread(target=lambda: rest.extend(exchange), daemon=True)
     asking.start()
     second = intruder.receive()
@@ -368,7 +370,7 @@ def test_a_node_that_is_killed_comes_back_at_once_under_its_number(
 def test_a_node_that_is_shut_out_ends_and_cannot_return(lab: Lab, fleet: FlowerFleet) -> None:
     site = lab.sites["b"]
     keys = {name: key for name, key in lab.keys.items() if name != "b"}
-    assert flower.enrol(lab.address, keys, certificates=lab.authority)[1] == ["b"]
+    assert control.enrol(lab.address, keys, certificates=lab.authority)[1] == ["b"]
     until(lambda: site.running["node"].dead, 60)
     assert "b" not in fleet.online()
     del lab.sites["b"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkoopman.deploy.flower.inbox import Failure
-from fedkoopman.deploy.server.asking import Answers, Broken, ask
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.server.requests import judged
+from fedkoopman.deploy.server.rounds import Answers, ask
 from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
 from fedkoopman.deploy.server.scores import check_table
 from fedkoopman.deploy.server.validation import check_polled
@@ -35,7 +35,7 @@ HORIZON = 3
 class OneAnswer:
     """A fleet whose only site says what it is told to."""
 
-    def __init__(self, answer: bytes | str) -> None:
+    def __init__(self, answer: bytes | Failure) -> None:
         self._answer = answer
 
     def online(self) -> Mapping[str, int]:
@@ -43,11 +43,11 @@ class OneAnswer:
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
+    ) -> Iterator[tuple[str, bytes | Failure]]:
         yield "a", self._answer
 
 
-def answers(answer: bytes | str) -> Answers:
+def answers(answer: bytes | Failure) -> Answers:
     requests = {"a": [Ask(1, Message("train", MODEL))]}
     return ask(OneAnswer(answer), ENVELOPE, requests, 1.0, threading.Event())
 
@@ -58,11 +58,10 @@ def replies(*said: Reply) -> bytes:
 
 def test_a_reply_that_was_broken_on_arrival_counts_against_the_site() -> None:
     for reason in ("sends a reply of other parts", "speaks for 'b'"):
-        found = answers(Failure(reason, broken=True).told)
+        found = answers(Failure(reason, broken=True))
         assert found.broken == {"a": reason} and not found.failures and not found.replies
-    found = answers(Failure("its node is not online").told)
+    found = answers(Failure("its node is not online"))
     assert found.failures == {"a": "its node is not online"} and not found.broken
-    assert isinstance(Failure("x", broken=True).told, Broken)
 
 
 def test_one_refusal_is_a_refusal_and_two_are_nonsense() -> None:
@@ -77,7 +76,7 @@ def test_one_refusal_is_a_refusal_and_two_are_nonsense() -> None:
 
 def test_reasons_are_lines_that_do_nothing_to_a_terminal() -> None:
     for evil in ("\x1b]0;owned\x07 x", "a\nREJECTED in slot 1: site b", "\u202eabc", "\x9b2J"):
-        for answer in (evil, Broken(evil)):
+        for answer in (Failure(evil), Failure(evil, broken=True)):
             found = answers(answer)
             [told] = (found.broken or found.failures).values()
             assert told.isprintable()

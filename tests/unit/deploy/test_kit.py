@@ -11,9 +11,8 @@ import pytest
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning import sealing
-from fedkoopman.deploy.provisioning.code_files import shared_files
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit, read_kit, seal
-from fedkoopman.deploy.provisioning.manifest import MANIFEST, kit_content
+from fedkoopman.deploy.provisioning.kit_content import MANIFEST, kit_content, shared_files
 from fedkoopman.deploy.provisioning.sealing import (
     check_name,
     new_code,
@@ -239,10 +238,10 @@ def test_an_unsealed_kit_has_no_keys_and_a_sealed_one_has(study: Study, tmp_path
     with pytest.raises(InputError, match="is not sealed but an unlock code was given"):
         read_kit(path, CODE)
     seal(content_of(study), path, None)
-    with pytest.raises(InputError, match="is not sealed, which does not fit"):
+    with pytest.raises(InputError, match="is not sealed, which contradicts"):
         read_kit(path, None)
     seal(content_of(study, {}), path, CODE)
-    with pytest.raises(InputError, match="is sealed, which does not fit"):
+    with pytest.raises(InputError, match="is sealed, which contradicts"):
         read_kit(path, CODE)
 
 
@@ -294,11 +293,11 @@ def test_fingerprints_tell_studies_seeds_and_code_apart(study: Study, tmp_path: 
         (lambda kit: (kit / "numpy.py").write_text("evil"), "has an added numpy.py"),
         (lambda kit: (kit / "node.key").unlink(), "lacks node.key"),
         (lambda kit: (kit / "study.toml").write_text("slots = 3"), "has a changed study.toml"),
-        (lambda kit: (kit / MANIFEST).write_text("{}"), "no manifest that can be read"),
-        (lambda kit: (kit / MANIFEST).write_text("[" * 10**5), "no manifest that can be read"),
+        (lambda kit: (kit / MANIFEST).write_text("{}"), "no readable manifest"),
+        (lambda kit: (kit / MANIFEST).write_text("[" * 10**5), "no readable manifest"),
         (lambda kit: (kit / MANIFEST).unlink(), "there is no kit in"),
-        (lambda kit: (kit / "link.py").symlink_to("/etc/hostname"), "holds what is no file"),
-        (lambda kit: os.mkfifo(kit / "pipe"), "holds what is no file"),
+        (lambda kit: (kit / "link.py").symlink_to("/etc/hostname"), "holds links or devices"),
+        (lambda kit: os.mkfifo(kit / "pipe"), "holds links or devices"),
     ],
 )
 def test_a_change_in_an_opened_kit_is_noticed(
@@ -315,16 +314,16 @@ def test_a_change_in_an_opened_kit_is_noticed(
     [
         ("format", 2, "made in format 2, this is format 1"),
         ("site", "../x", "the site's name in"),
-        ("identity", -1, "no manifest that can be read"),
-        ("identity", 3, "no manifest that can be read"),
-        ("identity", True, "no manifest that can be read"),
-        ("secure", 1, "no manifest that can be read"),
+        ("identity", -1, "no readable manifest"),
+        ("identity", 3, "no readable manifest"),
+        ("identity", True, "no readable manifest"),
+        ("secure", 1, "no readable manifest"),
         ("secure", False, "does not have the files of a kit"),
         ("study", "0" * 64, "another study than its manifest says"),
-        ("files", [], "no manifest that can be read"),
+        ("files", [], "no readable manifest"),
         ("files", {"../x": "0"}, "cannot name a file"),
-        ("files", {"study.toml": 1}, "no manifest that can be read"),
-        ("extra", 1, "no manifest that can be read"),
+        ("files", {"study.toml": 1}, "no readable manifest"),
+        ("extra", 1, "no readable manifest"),
     ],
 )
 def test_a_manifest_that_says_something_else_is_refused(

@@ -16,8 +16,9 @@ import pytest
 from unit.deploy.in_memory import LABS, SMALL, Sites, only, small_study
 
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.servable import check_servable
-from fedkoopman.deploy.server import coordinator, live_page
+from fedkoopman.deploy.server import coordinator, status
 from fedkoopman.deploy.server.faults import STEPS
 from fedkoopman.deploy.server.loop import main, slot_line
 from fedkoopman.deploy.server.rounds import Rounds
@@ -38,7 +39,7 @@ class Crash(BaseException):
 def pages(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where they are looked at: they take longer than the slots."""
     if not any(word in request.node.name for word in ("equals", "page")):
-        monkeypatch.setattr(live_page, "write_report", lambda folder: folder)
+        monkeypatch.setattr("fedkoopman.reports.run.write_report", lambda folder: folder)
 
 
 @pytest.fixture(scope="module")
@@ -418,7 +419,7 @@ def test_garbage_is_rejected_and_errors_are_only_told(sites: Sites, tmp_path: Pa
         if site == "lab-a" and isinstance(requests[0], Ask):
             return b"\x00\x00\x00\x02{}garbage"
         if site == "lab-b" and isinstance(requests[0], Ask):
-            return "the agent is not there"
+            return Failure("the agent is not there")
         return replies
 
     sites.twist = twist
@@ -434,9 +435,9 @@ def test_a_page_shows_a_run_that_goes_on(
 ) -> None:
     out, shown = tmp_path / "out", list[str]()
 
-    refresh, writers = live_page.LivePage.refresh, set[str]()
+    refresh, writers = status.LivePage.refresh, set[str]()
 
-    def refreshed(page: live_page.LivePage) -> None:
+    def refreshed(page: status.LivePage) -> None:
         refresh(page)
         assert page._page is not None
         wait([page._page])
@@ -444,8 +445,8 @@ def test_a_page_shows_a_run_that_goes_on(
             shown.append((out / "report.html").read_text())
         writers.update(thread.name for thread in threading.enumerate() if "page" in thread.name)
 
-    monkeypatch.setattr(live_page, "EVERY", 0.0)
-    monkeypatch.setattr(live_page.LivePage, "refresh", refreshed)
+    monkeypatch.setattr(status, "PAGE_SECONDS", 0.0)
+    monkeypatch.setattr(status.LivePage, "refresh", refreshed)
     assert sites.serve(out) is not None
     assert "Not finished: slot" in shown[0]
     assert len(shown) > 1

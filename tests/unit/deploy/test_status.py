@@ -13,7 +13,13 @@ from fedkoopman.cli import main
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.metrics import CONTENT_TYPE, metrics_text, serve_metrics
 from fedkoopman.deploy.server.server_state import ServerState, Standing
-from fedkoopman.deploy.server.status import StatusFile, alive, days_left, read_status, wishes
+from fedkoopman.deploy.server.status import (
+    StatusFile,
+    alive,
+    days_left,
+    read_status,
+    readmission_requests,
+)
 from fedkoopman.errors import InputError
 
 WHEN = "2031-01-02T03:04:05+00:00"
@@ -89,11 +95,14 @@ def test_a_wish_to_take_a_site_back_is_left_for_the_server(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["status", str(run), "--readmit", "lab-b"]) == 0
-    assert list(wishes(run)) == ["lab-b"]
+    assert list(readmission_requests(run)) == ["lab-b"]
     assert main(["status", str(run), "--readmit", "../lab-b"]) == 2
     assert "unknown site" in capsys.readouterr().err
     (run / "readmit" / "junk.json").write_text("{")
-    assert list(wishes(run)) == ["lab-b"] and not (run / "readmit" / "junk.json").exists()
+    assert (
+        list(readmission_requests(run)) == ["lab-b"]
+        and not (run / "readmit" / "junk.json").exists()
+    )
 
 
 def test_a_site_shows_its_own_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.deploy.site.site_socket import socket_path
 from fedkoopman.deploy.site.store import (
     FILE,
     Store,
     StoreError,
     reading,
-    socket_path,
     state_directory,
 )
 from fedkoopman.errors import InputError
@@ -97,7 +97,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / FILE)) as c:
         c.execute("CREATE TABLE mine (x)")
     before = (tmp_path / FILE).read_bytes()
-    with pytest.raises(InputError, match="is no site's store"):
+    with pytest.raises(InputError, match="is not a site's store"):
         Store(tmp_path)
     assert (tmp_path / FILE).read_bytes() == before
 

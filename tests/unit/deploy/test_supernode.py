@@ -19,7 +19,7 @@ from flwr.supernode.nodestate import NodeStateFactory
 
 from fedkoopman.deploy.flower import supernode
 from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.signing_off import SERVER, refusal, sign_off
+from fedkoopman.deploy.flower.supernode import REFUSAL, refusal, sign_off
 from fedkoopman.deploy.provisioning.signing import authority, node_keys
 
 
@@ -48,7 +48,7 @@ def test_a_message_given_up_half_received_ends_the_loop(monkeypatch: pytest.Monk
         return next(results)
 
     monkeypatch.setattr(loop, "_pull_and_store_message", pull)
-    supernode.keep_in_step(loop, lambda: ended.append(True))
+    supernode.exit_on_lost_message(loop, lambda: ended.append(True))
     assert loop._pull_and_store_message(receive=lambda: ("message", "tree")) == 7
     assert loop._pull_and_store_message(receive=lambda: None) is None
     assert not ended, "received whole, and nothing received"
@@ -64,7 +64,7 @@ def test_the_shortened_waits_grow_with_the_silence(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(loop, "time", loop.time)
     monkeypatch.setattr(loop, "pull_objects", loop.pull_objects)
     monkeypatch.setattr(retry, "MAX_RETRY_DELAY", retry.MAX_RETRY_DELAY)
-    supernode.hasten(loop, retry)
+    supernode.shorten_waits(loop, retry)
     loop.time.sleep(0.5)
     for seconds in (0.0, 2.0, 20.0, 3600.0):
         now[0] = 100.0 + seconds
@@ -73,14 +73,14 @@ def test_the_shortened_waits_grow_with_the_silence(monkeypatch: pytest.MonkeyPat
     loop.time.sleep(0.5)
     loop.time.sleep(3)
     assert slept[-1] == 0.05, "a message has come meanwhile"
-    patience = AdaptiveInterval(0.1, 1.0)
+    interval = AdaptiveInterval(0.1, 1.0)
     now[0] += 5
-    assert patience.seconds() == pytest.approx(0.5)
-    patience.refresh()
-    assert patience.seconds() == 0.1
+    assert interval.seconds() == pytest.approx(0.5)
+    interval.refresh()
+    assert interval.seconds() == 0.1
 
 
-def test_tasks_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_tasks_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's own state: it keeps them for ever, and says nothing else of them any more."""
     state = NodeStateFactory(objectstore_factory=ObjectStoreFactory()).state()
     names = [state.create_task(TaskType.CLIENT_APP, run_id=7) for _ in range(4)]
@@ -90,9 +90,9 @@ def test_tasks_that_are_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> N
         assert state.activate_task(task)
     assert state.finish_task(done, SubStatus.COMPLETED, "")
     assert state.finish_task(failed, SubStatus.FAILED, "given up")
-    assert len(state.get_tasks()) == 4, "Flower has changed: is `forget` still needed?"
+    assert len(state.get_tasks()) == 4, "Flower has changed: is `drop_finished_tasks` still needed?"
     monkeypatch.setattr(loop, "_pull_and_store_message", lambda *, state: 7)
-    supernode.forget(loop)
+    supernode.drop_finished_tasks(loop)
     assert loop._pull_and_store_message(state=state) == 7
     left = {task.task_id: task.status.status for task in state.get_tasks()}
     assert left == {running: Status.RUNNING, waiting: Status.PENDING}
@@ -110,7 +110,7 @@ def test_why_a_site_is_turned_away_is_told(status: int, words: str) -> None:
     )
     said = refusal(error, "learn.example.org:8443")
     assert words in said
-    assert said.startswith(SERVER) == bool(words)
+    assert said.startswith(REFUSAL) == bool(words)
 
 
 def test_a_server_that_is_not_there_is_told(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.deploy import processes
+from fedkoopman.deploy import supervisor as module
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.errors import InputError
 
@@ -130,10 +130,10 @@ def test_children_that_work_together_are_started_again_together(
 
 
 @posix
-def test_stopping_ends_everything_also_what_does_not_heed(
+def test_stopping_ends_everything_also_what_ignores_sigterm(
     told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "GRACE", 0.5)
+    monkeypatch.setattr(module, "GRACE", 0.5)
     deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + SLEEP
     spawner = (
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import signal;"
@@ -182,8 +182,8 @@ def test_children_die_with_their_parent_however_it_dies(tmp_path: Path) -> None:
 def test_logs_are_rotated_while_the_child_runs_and_lose_no_line(
     supervisor: Supervisor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "BYTES", 30_000)
-    monkeypatch.setattr(processes, "FILES", 100)
+    monkeypatch.setattr(module, "LOG_BYTES", 30_000)
+    monkeypatch.setattr(module, "LOG_FILES", 100)
     chatter = (
         "import sys\n"
         "for i in range(4000):\n"

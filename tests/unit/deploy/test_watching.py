@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from unit.deploy.site_lab import make_site
 
-from fedkoopman.deploy.site.rate import Rate
+from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key
 from fedkoopman.errors import InputError
 
@@ -30,10 +30,10 @@ def test_a_file_is_settled_when_it_has_not_changed_for_long_enough(tmp_path: Pat
     path.write_text("12")
     clock.time += 1.9
     assert not settling.settled([path])
-    assert settling.restless == 1
+    assert settling.unsettled == 1
     clock.time += 2.0
     assert list(settling.settled([path])) == [path]
-    assert settling.restless == 0
+    assert settling.unsettled == 0
 
 
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:

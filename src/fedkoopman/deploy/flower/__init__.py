@@ -1,1 +1,1 @@
-"""Flower: its programs as we start them, and the way of a message between server loop and agent."""
+"""Flower: how its programs are started, and how messages get from server loop to agent and back."""

@@ -1,9 +1,8 @@
-"""How long to wait before asking again, when asking is the only way to learn something.
+"""How long to wait between two polls.
 
-Flower has no way to be told: whoever waits for a message asks for it. Asking at a fixed rate is
-either slow or busy. Here the wait is a tenth of the time for which nothing has come: a federation
-in full swing loses a tenth of its time at most, and one that idles for a month is as quiet as
-Flower's own loops.
+Flower sends no notifications: to wait for a message is to poll for it. A fixed interval is either
+slow or busy. Here the interval is a tenth of the time for which nothing has come: an active
+federation loses a tenth of its time at most, and an idle one polls as rarely as Flower's own loops.
 """
 
 import time
@@ -14,7 +13,7 @@ SHARE = 0.1
 
 
 class AdaptiveInterval:
-    """Waits that grow with the time since something last happened.
+    """An interval that grows with the time since something last happened.
 
     Arguments:
         shortest: seconds, right after something happened.
@@ -27,14 +26,14 @@ class AdaptiveInterval:
         self._since = time.monotonic()
 
     def refresh(self) -> None:
-        """Something happened."""
+        """Note that something happened."""
         self._since = time.monotonic()
 
     def seconds(self) -> float:
-        """How long to wait now."""
+        """The current interval."""
         silence = time.monotonic() - self._since
         return min(self.longest, max(self.shortest, SHARE * silence))
 
     def wait(self) -> None:
-        """Wait that long."""
+        """Sleep for the current interval."""
         time.sleep(self.seconds())

@@ -1,7 +1,7 @@
 """What the coordinator tells the SuperLink: which keys may join, and that a run begins.
 
-Flower is imported inside the functions: `fedkoopman serve` watches processes, and needs neither
-Flower nor JAX for that.
+Flower is imported inside the functions: `fedkoopman serve` only watches processes, and needs
+neither Flower nor JAX for that.
 """
 
 import warnings
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedkoopman.deploy.flower.quiet import settle
+from fedkoopman.deploy.flower.programs import configure_flower
 from fedkoopman.errors import ComputationError, InputError, short
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def start_run(
     """Start a run and give its id; the server loop then acquires its task (`server_task`).
 
     Arguments:
-        settings: what `flower_apps.server_app` reads, where Flower itself is to start the loop.
+        settings: the file that `flower_apps.server_app` reads, if Flower itself starts the loop.
     """
     with _control(address, certificates) as client:
         from flwr.cli.build import build_fab_from_disk
@@ -65,7 +65,7 @@ def start_run(
         chosen: dict[str, bool | float | int | str] = {}
         if settings is not None:
             chosen["settings"] = str(settings)
-        with warnings.catch_warnings():  # Flower uses a library in a way that is going out
+        with warnings.catch_warnings():  # Flower uses a deprecated call
             warnings.simplefilter("ignore", DeprecationWarning)
             bundle = build_fab_from_disk(APP)
         request = StartRunRequest(
@@ -78,7 +78,7 @@ def start_run(
 
 
 def stop_runs(address: str, *, certificates: Path | None = None) -> list[int]:
-    """End the runs that are still open, as a server loop that crashed leaves them."""
+    """End the runs that are still open, as after a crash of the server loop."""
     from flwr.common.constant import Status
 
     with _control(address, certificates) as client:
@@ -92,7 +92,7 @@ def stop_runs(address: str, *, certificates: Path | None = None) -> list[int]:
 
 
 def register(address: str, public_key: str, name: str, *, certificates: Path | None = None) -> int:
-    """Let the holder of a key join; gives the node's id. A key that was removed cannot return."""
+    """Let the holder of a key join; gives the node's id. A removed key cannot be added again."""
     with _control(address, certificates) as client:
         from flwr.proto.control_pb2 import RegisterNodeRequest
 
@@ -101,7 +101,7 @@ def register(address: str, public_key: str, name: str, *, certificates: Path | N
 
 
 def unregister(address: str, node: int, *, certificates: Path | None = None) -> None:
-    """Shut a node out, at once: its next request is refused."""
+    """Shut a node out: its next request is refused."""
     with _control(address, certificates) as client:
         from flwr.proto.control_pb2 import UnregisterNodeRequest
 
@@ -123,7 +123,7 @@ def nodes(address: str, *, certificates: Path | None = None) -> list[Node]:
 def enrol(
     address: str, keys: Mapping[str, str], *, certificates: Path | None = None
 ) -> tuple[list[str], list[str]]:
-    """Make the SuperLink know these keys and no others; gives the names added and removed.
+    """Register exactly these keys; gives the names that were added and removed.
 
     Arguments:
         keys: the public key of each site that may take part.
@@ -164,8 +164,8 @@ def key_bytes(public_key: str) -> bytes:
 
 @contextmanager
 def _control(address: str, certificates: Path | None) -> Iterator["ControlHttpClient"]:
-    """The SuperLink's Control API; what it refuses becomes one line."""
-    settle()
+    """The SuperLink's Control API; a refusal becomes an error of one line."""
+    configure_flower()
     import httpx
     from flwr.supercore.control import ControlHttpClient
     from flwr.supercore.error import FlowerError

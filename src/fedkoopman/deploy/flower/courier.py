@@ -2,12 +2,12 @@
 
     python -m fedkoopman.deploy.flower.courier --runtime HOST:PORT --secret FILE --socket PATH
 
-It stands where Flower would start a process for each message and run the app that the server
-named. It installs no app and imports none: the bytes of a message go to the agent's socket, the
-agent's answer goes back. A message of any other form is refused and logged.
+It replaces the process that Flower would start for each message to run the app that the server
+named. It installs and imports no app: the bytes of a message go to the agent's socket, the agent's
+answer goes back. A message of any other form is refused and logged.
 
-What can be lost on the way is repaired elsewhere: the server asks again, and the agent answers a
-repeated request as it did before.
+A lost message needs no care here: the server asks again, and the agent answers a repeated request
+as it did before.
 """
 
 import argparse
@@ -39,7 +39,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supernode.runtime.run_clientapp import push_message
 
 from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.quiet import settle
+from fedkoopman.deploy.flower.programs import configure_flower
 from fedkoopman.deploy.flower.tasks import Tasks, heartbeat
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
@@ -76,7 +76,7 @@ def body_of(content: RecordDict) -> bytes:
 
 
 def ask_agent(path: Path, body: bytes) -> bytes:
-    """One exchange with the site agent. It may take as long as it needs: training is slow."""
+    """One exchange with the site agent. It has no time limit, as training is slow."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
         link.connect(str(path))
         link.sendall(_LENGTH.pack(len(body)) + body)
@@ -87,7 +87,7 @@ def ask_agent(path: Path, body: bytes) -> bytes:
 
 
 def _exactly(link: socket.socket, length: int) -> bytes:
-    """So many bytes."""
+    """Read a given number of bytes."""
     parts = bytearray()
     while len(parts) < length:
         part = link.recv(min(length - len(parts), 2**20))
@@ -115,21 +115,21 @@ def carry(tasks: Tasks, path: Path) -> bool:
 
 
 def _receive(tasks: Tasks) -> tuple[Message, Context]:
-    """The message of the task at hand.
+    """The message of the current task.
 
     Flower announces a task before it has stored the message, and the message before its content:
-    so ask again, soon. It may also drop a message whose content did not come, as the run is over,
-    and say nothing: but it takes one message at a time, so that a newer task tells. The app that
-    comes along is left untouched.
+    so this asks repeatedly. Flower may also drop a message whose content did not come, because the
+    run is over, and not say so. But it takes one message at a time, so a newer task shows that. The
+    app that comes with the task is not touched.
     """
     arriving = _Arriving(tasks)
-    patience = AdaptiveInterval(0.01, 0.5)
+    interval = AdaptiveInterval(0.01, 0.5)
     while (message := arriving.message()) is None:
         if tasks.acquire(TaskType.CLIENT_APP) is not None:
-            log.warning("the SuperNode has dropped a message that had not come to its end")
+            log.warning("the SuperNode has dropped an incomplete message")
             arriving = _Arriving(tasks)
-            patience.refresh()
-        patience.wait()
+            interval.refresh()
+        interval.wait()
     return message, arriving.context
 
 
@@ -173,10 +173,10 @@ class _Arriving:
 
 
 def _awaited(tasks: Tasks) -> bool:
-    """Whether the SuperNode, once it answers again, still counts on this task's reply.
+    """Whether the SuperNode, once it answers again, still waits for this task's reply.
 
-    One that was started anew does not know the task. One that does will wait for ever: it hands
-    out a message once, and takes no other before that one is answered.
+    A restarted SuperNode does not know the task. One that knows it would wait for ever: it hands
+    out each message once, and takes no other before that one is answered.
     """
     while True:
         try:
@@ -226,11 +226,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _work(tasks: Tasks, path: Path) -> int:
     """Carry messages as they come."""
-    patience, away = AdaptiveInterval(0.02, 0.5), False
+    interval, away = AdaptiveInterval(0.02, 0.5), False
     while True:
         try:
             if carry(tasks, path):
-                patience.refresh()
+                interval.refresh()
             away = False
         except Stuck as error:
             log.error("%s; the SuperNode must be started again", error)
@@ -242,9 +242,9 @@ def _work(tasks: Tasks, path: Path) -> int:
             if not away:
                 log.warning("the SuperNode does not answer: %s; trying again", error)
             away = True
-        patience.wait()
+        interval.wait()
 
 
 if __name__ == "__main__":
-    settle()
+    configure_flower()
     sys.exit(main())

@@ -1,12 +1,11 @@
-"""The sites of a federation as the server loop sees them: who is there, one exchange at a time.
+"""The sites of a federation as the server loop reaches them through Flower.
 
-Each site's node is known (`whereabouts`), and the SuperLink hands a reply over only if it names the
-node and the message that it answers. It does not check that the sender is that node. But the id of
-a message is a secret of the node that got it (`_send`): so a reply is that of the site that was
-asked.
+The SuperLink delivers a reply only if it names the node and the message that it answers. It does
+not check that the sender is that node. But only the node that got a message knows its id (`_send`),
+so a reply comes from the site that was asked.
 
-The same request may reach a site twice, when its SuperNode was started again meanwhile. Sites
-answer a repeated request as before, and the second answer is dropped here.
+A site may get the same request twice, when its SuperNode was restarted meanwhile. Sites answer a
+repeated request as before, and the second answer is dropped here.
 """
 
 import logging
@@ -15,51 +14,30 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 
 import httpx
 from flwr.app import Message, MessageType
 from flwr.superlink.grid import HttpGrid
 
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
 from fedkoopman.deploy.flower.courier import content_of
-from fedkoopman.deploy.flower.inbox import Failure, Inbox
-from fedkoopman.deploy.flower.node_directory import GREETING, NodeDirectory, Place
-from fedkoopman.deploy.flower.server_task import acquire_server_task
+from fedkoopman.deploy.flower.inbox import Inbox
+from fedkoopman.deploy.flower.node_directory import HELLO_TIMEOUT, NodeDirectory, Place
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.errors import ComputationError, InputError, short
 
-__all__ = ["Fleet", "FlowerFleet", "LinkLost", "acquire_server_task"]
+__all__ = ["FlowerFleet", "LinkLost"]
 
 log = logging.getLogger(__name__)
 LATE = 60.0
 """Seconds after the deadline for which a reply is still recognised, as a late one."""
 STALLED, SILENT = 10.0, 60.0
-"""Seconds after which a site is asked again, when its reply was announced and does not come, and
-when nothing has come, as the request may be lost on its way; twice as many each time."""
+"""Seconds after which a site is asked again: when its reply was announced and does not come, and
+when nothing has come, as the request may be lost. The seconds double each time."""
 RETURN = 15.0
-"""Seconds that a site has to come back, when its node goes away during an exchange."""
+"""Seconds that a site has to come back when its node goes away during an exchange."""
 EXCLUDED = "it may no longer take part"
-
-
-class Fleet(Protocol):
-    """Sites that can be asked something."""
-
-    late: int
-    duplicates: int
-
-    def online(self) -> dict[str, int]:
-        """The node of each site that is there: enrolled, and not revoked."""
-        ...
-
-    def exchange(
-        self, bodies: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
-        """Ask sites; gives each one's answer as it comes, or as text why there is none.
-
-        A site that misses the deadline is not given at all.
-        """
-        ...
 
 
 class LinkLost(ComputationError):
@@ -74,7 +52,7 @@ class _Sent:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Where and when a site was last asked in this round, and how often at that place."""
+    """Which node of a site was last asked in this round, when, and how often."""
 
     place: Place
     when: float
@@ -86,10 +64,10 @@ class FlowerFleet:
 
     Arguments:
         grid: of the run, see `server_task.acquire_server_task`.
-        roster: who may take part now; asked again and again, so that it may change.
+        roster: reads who may take part now; it is called often, as that may change.
         site_of: the site that a reply claims to come from; raises InputError if it is malformed.
-        hello: a request that every site answers and that changes nothing; for unknown nodes.
-        lost: tells that the SuperLink has given this run up.
+        hello: a request that every site answers and that changes nothing, for unknown nodes.
+        lost: whether the SuperLink has given this run up.
 
     Attributes:
         late: replies that came after their deadline.
@@ -111,40 +89,42 @@ class FlowerFleet:
         self._inbox = Inbox(grid)
         self._roster = roster
         self._site_of = site_of
-        self._where = NodeDirectory(grid, roster, site_of, hello)
+        self._directory = NodeDirectory(grid, roster, site_of, hello)
         self._lost = lost
         self._sent: dict[str, _Sent] = {}
         self._round = 0
         self._answered: dict[str, int] = {}
 
     @property
-    def strangers(self) -> int:
+    def unknown_nodes(self) -> int:
         """How many nodes were seen that belong to no site."""
-        return len(self._where.strangers)
+        return len(self._directory.unknown)
 
     def online(self) -> dict[str, int]:
-        """The node of each site that is there: enrolled, and not revoked."""
-        places, end = self._places(), time.monotonic() + GREETING
-        while self._where.greetings and time.monotonic() < end:
+        """Node ids by site, of those that are enrolled, not revoked, and connected."""
+        places, end = self._places(), time.monotonic() + HELLO_TIMEOUT
+        while self._directory.asked and time.monotonic() < end:
             time.sleep(0.05)
             self._answers()
-            places = places if self._where.greetings else self._places()
+            places = places if self._directory.asked else self._places()
         return {site: place.node for site, place in places.items()}
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
-    ) -> Iterator[tuple[str, bytes | str]]:
-        """Ask sites; gives each one's answer as it comes, or as text why there is none."""
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """Ask sites; gives each one's reply as it comes, or why there is none."""
         self._round += 1
         try:
             yield from self._exchange(dict(bodies), time.monotonic() + deadline)
         finally:
             self._round += 1  # what comes from now on is late
 
-    def _exchange(self, waiting: dict[str, bytes], end: float) -> Iterator[tuple[str, bytes | str]]:
-        """Ask until all have answered; again where a node was started anew, or stays silent."""
+    def _exchange(
+        self, waiting: dict[str, bytes], end: float
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """Ask until all have answered; again where a node was restarted or stays silent."""
         places, looked = self._places(), time.monotonic()
-        patience = AdaptiveInterval(0.02, 0.5)
+        interval = AdaptiveInterval(0.02, 0.5)
         asked: dict[str, _Asked] = {}
         away: dict[str, float] = {}
         while waiting and time.monotonic() < end:
@@ -160,26 +140,26 @@ class FlowerFleet:
                     log.info("%s went away: %s", site, answer.reason)
                     away.setdefault(site, time.monotonic())
                 elif waiting.pop(site, None) is not None:
-                    patience.refresh()
-                    yield site, answer.told if isinstance(answer, Failure) else answer
+                    interval.refresh()
+                    yield site, answer
             for site in [site for site in away if site in waiting]:
                 enrolled = self._enrolled(site)
                 if time.monotonic() - away[site] > RETURN or not enrolled:
                     del waiting[site]
-                    yield site, "its node is not online" if enrolled else EXCLUDED
+                    yield site, Failure("its node is not online" if enrolled else EXCLUDED)
             if waiting:
-                time.sleep(min(patience.seconds(), max(0.0, end - time.monotonic())))
+                time.sleep(min(interval.seconds(), max(0.0, end - time.monotonic())))
             if time.monotonic() - looked > 1.0:
                 places, looked = self._places(), time.monotonic()
 
     def _answers(self) -> list[tuple[str, bytes | Failure]]:
         """Replies to this round's requests; late and second ones are counted and dropped."""
         with self._link():
-            found = self._inbox.collect([*self._sent, *self._where.greetings])
+            found = self._inbox.collect([*self._sent, *self._directory.asked])
         answers: list[tuple[str, bytes | Failure]] = []
         for id, answer in found:
-            if id in self._where.greetings:
-                self._where.learn(id, answer)
+            if id in self._directory.asked:
+                self._directory.learn(id, answer)
                 continue
             sent = self._sent.pop(id)
             if not isinstance(answer, Failure):
@@ -199,7 +179,7 @@ class FlowerFleet:
         return answers
 
     def _next(self, site: str, place: Place, last: _Asked | None) -> _Asked | None:
-        """How a site is to be asked now; None if it was, and may still answer."""
+        """How a site is to be asked now; None if it was asked and may still answer."""
         now = time.monotonic()
         if last is None or last.place != place:
             return _Asked(place, now)
@@ -211,7 +191,7 @@ class FlowerFleet:
         return _Asked(place, now, last.times + 1)
 
     def _stalled(self, site: str) -> float | None:
-        """For how long no more has come of a reply that has begun to come; None if none has."""
+        """Seconds since the last part of an incomplete reply came; None if no reply has begun."""
         found = [
             silence
             for id, silence in self._inbox.stalled().items()
@@ -220,7 +200,7 @@ class FlowerFleet:
         return min(found, default=None)
 
     def _checked(self, site: str, body: bytes) -> bytes | Failure:
-        """A reply, if its site may still take part and speaks for itself."""
+        """A reply, if its site may still take part and claims no other name."""
         if not self._enrolled(site):
             log.warning("dropped a reply of %s, which may no longer take part", site)
             return Failure(EXCLUDED)
@@ -237,10 +217,10 @@ class FlowerFleet:
         return site in {enrolled.name for enrolled in self._roster().active}
 
     def _send(self, site: str, place: Place, body: bytes, seconds: float) -> bool:
-        """Give a request to the SuperLink; whether it takes it.
+        """Give a request to the SuperLink; returns whether it was accepted.
 
-        The group id is a random number. It enters the message's id, which nobody can guess then:
-        only the node that was asked knows what to answer to.
+        The group id is a random number and enters the message's id. So nobody can guess that id:
+        only the node that was asked knows which message to answer.
         """
         message = Message(
             content_of(body),
@@ -256,11 +236,11 @@ class FlowerFleet:
 
     def _places(self) -> dict[str, Place]:
         with self._link():
-            return self._where.places()
+            return self._directory.places()
 
     @contextmanager
     def _link(self) -> Iterator[None]:
-        """What goes wrong between here and the SuperLink ends the loop, in one line."""
+        """Turn a failure between here and the SuperLink into one line that ends the loop."""
         if self._lost():
             raise LinkLost("the SuperLink has given this run up; the server loop starts again")
         try:

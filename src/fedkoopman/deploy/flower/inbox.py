@@ -1,9 +1,9 @@
 """Replies as they arrive at the SuperLink: fetched whole, without waiting for any of them.
 
-Flower's own `pull_messages` waits until the content of each reply is there, for minutes if its
-sender died while sending; one site could so hold up all others. Here a reply whose content is
-still on its way is looked at again next time. Nothing is believed about it before it is read: its
-parts are counted, and none may be larger than a message may be.
+Flower's own `pull_messages` waits until the content of each reply is there. If a sender dies while
+sending, that takes minutes, and one site holds up all others. Here a reply whose content is still
+on its way is looked at again next time. A reply is not trusted: the number and the size of its
+parts are checked before it is read.
 """
 
 import logging
@@ -19,17 +19,17 @@ from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.superlink.grid import HttpGrid
 
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower.courier import body_of
-from fedkoopman.deploy.server.asking import Broken
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
-__all__ = ["Failure", "Inbox"]
+__all__ = ["Inbox"]
 
 log = logging.getLogger(__name__)
 PARTS = 3
-"""A message, its records, and the one record."""
-ROOM = 4096
+"""A reply has the message, its records, and the one record."""
+OVERHEAD = 4096
 """Bytes that Flower may add to a body."""
 ABSENT = (
     ErrorCode.MESSAGE_UNAVAILABLE,
@@ -38,32 +38,12 @@ ABSENT = (
 )
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An error in place of a reply.
-
-    Arguments:
-        absent: the SuperLink says so, as the node is away or the message was too old; otherwise
-            the site does.
-        broken: the site answered, against the rules.
-    """
-
-    reason: str
-    absent: bool = False
-    broken: bool = False
-
-    @property
-    def told(self) -> str:
-        """The reason, as those hear it who asked."""
-        return Broken(self.reason) if self.broken else self.reason
-
-
 @dataclass
 class _Arriving:
     """A reply whose content may still be on its way.
 
     Arguments:
-        since: when the last of it came.
+        since: when its last part came.
     """
 
     id: str
@@ -80,7 +60,7 @@ class Inbox:
         self._arriving: dict[str, _Arriving] = {}
 
     def collect(self, asked: Collection[str]) -> list[tuple[str, bytes | Failure]]:
-        """What has come: the message that is answered, and the body or what stands in its place.
+        """What has arrived: the id of the message that is answered, and the body or a failure.
 
         Arguments:
             asked: the ids of all messages that await a reply.
@@ -95,16 +75,16 @@ class Inbox:
         return arrived
 
     def stalled(self) -> dict[str, float]:
-        """Messages whose replies are announced but incomplete, and seconds since more came.
+        """Messages whose replies are incomplete, and seconds since the last part of each came.
 
-        A sender whose announcement was received, but who did not hear so, announces the reply
-        again, is told that nobody waits for it, and keeps the content to itself.
+        This happens when a sender's announcement is received but the confirmation is lost: the
+        sender announces the reply again, is told that nobody waits for it, and sends no content.
         """
         now = time.monotonic()
         return {id: now - reply.since for id, reply in self._arriving.items()}
 
     def _headers(self, asked: list[str]) -> list[tuple[str, bytes | Failure]]:
-        """Learn which replies have come; errors are complete at once."""
+        """See which replies have arrived; errors are complete at once."""
         if not asked:
             return []
         request = PullAppMessagesRequest(message_ids=asked)
@@ -141,7 +121,7 @@ class Inbox:
                 return Failure("its reply was not sent to the end")
             if not found.object_available:
                 return None
-            if len(found.object_content) > LARGEST + ROOM:
+            if len(found.object_content) > LARGEST + OVERHEAD:
                 return Failure(f"sends more than {LARGEST} bytes", broken=True)
             reply.contents[part] = found.object_content
             reply.since = time.monotonic()
@@ -152,7 +132,7 @@ class Inbox:
             return body_of(message.content)
         except InputError as error:
             return Failure(f"sends no reply: {error}", broken=True)
-        except Exception as error:  # whatever a stranger's bytes bring about
+        except Exception as error:  # a site may send any bytes
             why = f"sends what cannot be read ({type(error).__name__})"
             return Failure(why, broken=True)
 
@@ -166,7 +146,7 @@ class Inbox:
 
 
 def _parts(tree: ObjectTree) -> list[str] | None:
-    """The names of a reply's parts, if there are as many as there should be."""
+    """The ids of a reply's parts; None if it has more or fewer than it should."""
     parts: list[str] = []
     for part in iterate_object_tree(tree):
         if len(parts) == PARTS:

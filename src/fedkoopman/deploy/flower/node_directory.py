@@ -1,7 +1,8 @@
 """Which node is which site.
 
-A site is known by its key: the SuperLink lets a node in only if it holds a registered private key,
-and says of each node what key that is. Without keys, on one machine, a node is asked for its name.
+A site is identified by its key: the SuperLink admits a node only if it holds a registered private
+key, and tells the public key of each node. Without keys, on one machine, a node is asked for its
+name.
 """
 
 import logging
@@ -12,17 +13,17 @@ from dataclasses import dataclass
 from flwr.app import Message, MessageType
 from flwr.superlink.grid import HttpGrid
 
+from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower.control import key_bytes
 from fedkoopman.deploy.flower.courier import content_of
-from fedkoopman.deploy.flower.inbox import Failure
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.errors import InputError
 
 __all__ = ["NodeDirectory", "Place"]
 
 log = logging.getLogger(__name__)
-GREETING = 5.0
-"""Seconds that a node has to tell its name, before it is asked again."""
+HELLO_TIMEOUT = 5.0
+"""Seconds that a node has to tell its name before it is asked again."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Place:
 
 
 class NodeDirectory:
-    """Finds sites among nodes.
+    """Finds the node of each site.
 
     Arguments:
         grid: through which nodes are listed.
@@ -43,8 +44,8 @@ class NodeDirectory:
         hello: a request that every site answers and that changes nothing.
 
     Attributes:
-        greetings: nodes that were asked for their names, by the message that asked them.
-        strangers: nodes that belong to no site.
+        asked: nodes that were asked for their names, by the message that asked them.
+        unknown: nodes that belong to no site.
     """
 
     def __init__(
@@ -54,17 +55,17 @@ class NodeDirectory:
         site_of: Callable[[bytes], str],
         hello: bytes,
     ) -> None:
-        self.greetings: dict[str, int] = {}
-        self.strangers: set[int] = set()
+        self.asked: dict[str, int] = {}
+        self.unknown: set[int] = set()
         self._grid = grid
         self._roster = roster
         self._site_of = site_of
         self._hello = hello
         self._names: dict[int, str] = {}
-        self._greeted: dict[int, float] = {}
+        self._asked_at: dict[int, float] = {}
 
     def places(self) -> dict[str, Place]:
-        """Where the sites are that may take part; of two nodes with one name, the later one."""
+        """The nodes of sites that may take part; of two nodes with one name, the later one."""
         roster = self._roster()
         active = {site.name: site.public_key for site in roster.active}
         owners = {key_bytes(key): name for name, key in active.items() if roster.secure}
@@ -75,15 +76,15 @@ class NodeDirectory:
             if name in active:
                 places[str(name)] = Place(id, node.last_activated_at)
             elif name is None and not roster.secure:
-                self._greet(id)
-            elif id not in self.strangers:
-                self.strangers.add(id)
+                self._ask_name(id)
+            elif id not in self.unknown:
+                self.unknown.add(id)
                 log.warning("node %d belongs to no site that may take part: left out", id)
         return places
 
     def learn(self, message: str, answer: bytes | Failure) -> None:
-        """Take down what a node answered that was asked for its name."""
-        node = self.greetings.pop(message)
+        """Note what a node answered that was asked for its name."""
+        node = self.asked.pop(message)
         try:
             if isinstance(answer, Failure):
                 raise InputError(answer.reason)
@@ -91,11 +92,11 @@ class NodeDirectory:
         except InputError as error:
             log.info("node %d does not tell its name: %s", node, error)
 
-    def _greet(self, node: int) -> None:
+    def _ask_name(self, node: int) -> None:
         """Ask a node for its name, if it has not just been asked."""
-        if time.monotonic() - self._greeted.get(node, -GREETING) < GREETING:
+        if time.monotonic() - self._asked_at.get(node, -HELLO_TIMEOUT) < HELLO_TIMEOUT:
             return
-        self._greeted[node] = time.monotonic()
+        self._asked_at[node] = time.monotonic()
         content = content_of(self._hello)
-        message = Message(content, node, MessageType.QUERY, ttl=GREETING, group_id="hello")
-        self.greetings |= {id: node for id in self._grid.push_messages([message]) if id}
+        message = Message(content, node, MessageType.QUERY, ttl=HELLO_TIMEOUT, group_id="hello")
+        self.asked |= {id: node for id in self._grid.push_messages([message]) if id}

@@ -1,8 +1,11 @@
-"""Flower's programs: how they are started.
+"""How Flower's programs are started: their commands, their environment, and when they are ready.
 
-The SuperLink listens on loopback only. One port of it serves everything, the Control API too, and
-whoever reaches that API may start runs and enrol nodes: so it is a reverse proxy that faces the
-outside and lets the fleet's paths through (`fedkoopman provision` writes its configuration).
+The SuperLink listens on loopback only. Its one port serves everything, also the Control API, with
+which anybody could start runs and enrol nodes. So a reverse proxy faces the outside and lets only
+the fleet's paths through (`fedkoopman provision` writes its configuration).
+
+Unless told not to, Flower reports to its makers, looks for updates and installs packages. All of
+that is switched off here.
 """
 
 import os
@@ -18,44 +21,58 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkoopman.deploy.flower.control import (
-    Node,
-    enrol,
-    key_bytes,
-    nodes,
-    register,
-    start_run,
-    stop_runs,
-    unregister,
-)
-from fedkoopman.deploy.flower.quiet import LOOPBACK, environment, settle
 from fedkoopman.durable import writing
 from fedkoopman.errors import ComputationError, InputError
 
 __all__ = [
-    "Node",
     "ServerCertificate",
+    "configure_flower",
     "courier_command",
-    "enrol",
     "environment",
     "free_port",
-    "key_bytes",
     "make_secret",
-    "nodes",
-    "register",
-    "settle",
-    "start_run",
-    "stop_runs",
     "superlink_command",
     "supernode_command",
-    "unregister",
     "wait_ready",
 ]
+
+LOOPBACK = "127.0.0.1"
+SETTINGS = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.05",
+}
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of a Flower process.
+
+    Arguments:
+        home: where Flower keeps its files.
+    """
+    found = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
+    programs = str(Path(sys.executable).parent)
+    found["PATH"] = os.pathsep.join([programs, found.get("PATH", os.defpath)])
+    return found | SETTINGS | _no_proxy() | {"FLWR_HOME": str(home)}
+
+
+def configure_flower() -> None:
+    """Apply the same settings in this process; to be called before Flower is imported."""
+    os.environ.update(SETTINGS | _no_proxy())
+
+
+def _no_proxy() -> dict[str, str]:
+    """Connect to loopback directly, also where the web is reached through a proxy."""
+    known = [os.environ.get(name, "") for name in ("NO_PROXY", "no_proxy")]
+    names = dict.fromkeys([*",".join(known).split(","), LOOPBACK, "localhost"])
+    joined = ",".join(name for name in names if name)
+    return {"NO_PROXY": joined, "no_proxy": joined}
 
 
 @dataclass(frozen=True)
 class ServerCertificate:
-    """The files with which the SuperLink proves who it is."""
+    """The files with which the SuperLink proves its identity."""
 
     authority: Path
     certificate: Path
@@ -63,14 +80,14 @@ class ServerCertificate:
 
 
 def free_port() -> int:
-    """A port of loopback that nobody uses at the moment."""
+    """A port of loopback that is free at the moment."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
 def make_secret(path: Path) -> Path:
-    """A file with a secret that only this user reads; what is there already is kept."""
+    """A file with a secret that only this user can read; an existing file is kept."""
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -87,12 +104,12 @@ def superlink_command(
 ) -> list[str]:
     """The SuperLink, on loopback.
 
-    Flower authenticates nodes only where the SuperLink itself speaks TLS, so it does, also behind a
+    Flower authenticates nodes only if the SuperLink itself speaks TLS. So it does, also behind a
     proxy that ends the outer TLS.
 
     Arguments:
-        database: where nodes and runs outlast the process. None: they do not, each call costs half
-            as much, and after each start the sites must be enrolled again (`enrol`).
+        database: keeps nodes and runs when the process ends. None: they are lost, each call costs
+            half as much, and after each start the sites must be enrolled again (`control.enrol`).
         secret: shared with the server loop, see `make_secret`.
         certificate: None for a federation on one machine, without TLS and keys.
     """
@@ -126,8 +143,8 @@ def supernode_command(
         secret: shared with the courier, see `make_secret`.
         certificates: of the authority that signed the server's; None: no TLS.
         key: the node's private key, where nodes are authenticated.
-        memory: a file for what `flower.supernode` must know to come back quickly.
-            None: Flower's own program, which waits longer.
+        memory: a file with what `flower.supernode` must know to reconnect quickly.
+            None: use Flower's own program, which waits longer.
     """
     command = [_program("flower-supernode")]
     if memory is not None:
@@ -155,7 +172,7 @@ def courier_command(*, port: int, secret: Path, socket: Path) -> list[str]:
 
 
 def _program(name: str) -> str:
-    """A program of Flower's, preferably that of the interpreter that runs."""
+    """The path of one of Flower's programs, preferably beside this interpreter."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     found = shutil.which(name, path=places)
     if found is None:
@@ -173,7 +190,7 @@ def wait_ready(
     """Wait until a SuperLink, or a SuperNode's Runtime API, answers.
 
     Arguments:
-        alive: whether its process runs still; once it does not, waiting is over.
+        alive: whether its process still runs; waiting ends when it does not.
     """
     scheme = "http" if certificates is None else "https"
     context = None if certificates is None else ssl.create_default_context(cafile=certificates)

@@ -1,8 +1,8 @@
-"""The server loop's place at the SuperLink: a run, and its task, taken by the loop itself.
+"""The server loop's run at the SuperLink, and the task of that run.
 
-Flower would start a process of its own for the run and end it with the SuperLink's. The loop
-starts a run whenever it starts; what a run that broke off had achieved stands in the loop's own
-checkpoint, so that nothing of Flower's needs to be resumed.
+Flower would start a process for the run and end it with the SuperLink. Instead, the loop starts a
+run whenever it starts, and acquires its task. Progress is in the loop's own checkpoint, so that no
+run of Flower's needs to be resumed.
 """
 
 import logging
@@ -32,11 +32,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServerTask:
-    """A run that is this process's own.
+    """A run that this process acts for.
 
     Arguments:
-        grid: through which its messages go.
-        run: its number.
+        grid: carries its messages.
+        run: its id.
         lost: set once the SuperLink has given it up.
     """
 
@@ -49,7 +49,7 @@ class ServerTask:
 def acquire_server_task(
     address: str, secret: Path, *, certificates: Path | None = None, seconds: float = 30.0
 ) -> Iterator[ServerTask]:
-    """Start a run and hold its task until the block ends; runs left open before are ended.
+    """Start a run and hold its task until the block ends; older open runs are ended.
 
     Arguments:
         address: HOST:PORT of the SuperLink, on loopback.
@@ -83,7 +83,7 @@ def acquire_server_task(
 
 
 def _token(address: str, secret: Path, certificates: Path | None, run: int, seconds: float) -> str:
-    """The right to act for a run."""
+    """The token with which this process acts for a run."""
     tasks = Tasks(address, secret, certificates)
     end = time.monotonic() + seconds
     try:
@@ -117,9 +117,9 @@ def _grid(address: str, token: str, certificates: Path | None) -> HttpGrid:
 
 
 def _finish(grid: HttpGrid, outcome: str, details: str) -> None:
-    """Tell how the run ended, if anyone listens."""
+    """Report how the run ended, if the SuperLink still answers."""
     request = PushTaskOutputRequest(sub_status=outcome, details=details)
     try:
         grid._runtime_client.PushTaskOutput(request)
     except httpx.HTTPError as error:
-        log.info("the run's end was not noted: %s", error)
+        log.info("could not report the end of the run: %s", error)

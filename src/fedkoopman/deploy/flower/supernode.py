@@ -1,55 +1,70 @@
-"""Flower's own SuperNode, told to wait less, and to end rather than to get out of step.
+"""Flower's SuperNode with shorter waits and a quick return after a crash.
 
     python -m fedkoopman.deploy.flower.supernode --memory FILE OPTIONS-OF-FLOWER-SUPERNODE
 
-Four of its habits cost a federation seconds per slot, or a minute per restart:
+What it changes:
 
-- It sleeps 3 s whenever there is no message, and 0.5 s whenever there is no reply. Here it sleeps
-  a tenth of the time for which nothing has come, 3 s at most (`patience`).
-- A message whose content is still on its way is asked for again after a second. Here after 0.05 s.
-- While the SuperLink is away it asks every 20 s in the end, each of its threads after the other.
-  Here every 5 s.
-- After a crash its SuperLink takes the dead process to be online for up to a minute, and turns the
-  new one away. Here the new one first signs off in the name of the old one (`signing_off`).
+- Flower sleeps 3 s whenever there is no message, and 0.5 s whenever there is no reply. Here it
+  sleeps a tenth of the time for which nothing has come, 3 s at most (`shorten_waits`).
+- Flower asks again after a second for a message whose content is incomplete. Here after 0.05 s.
+- While the SuperLink is away, Flower's threads ask every 20 s in the end. Here every 5 s.
+- After a crash the SuperLink takes the dead process to be online for up to a minute, and refuses
+  the new one. Here the new process first signs off the dead one (`sign_off`).
+- A message that Flower could not receive whole, because the SuperLink went away, leaves a task
+  behind. If that is answered, the answer is sent in place of the next one, and every later answer
+  comes one message too late. Here the process ends at such a message, and is restarted
+  (`exit_on_lost_message`).
+- Flower keeps the task of every message for ever, and looks at all of them whenever it asks for
+  the next one. Here finished tasks are removed (`drop_finished_tasks`).
 
-And one costs a site its place: a message that it could not receive whole, because the SuperLink
-went away, leaves a task behind. Somebody may answer it all the same; that answer is then sent in
-place of the next one, and every answer from there on comes one message too late. Here the process
-ends at such a message, and is started again with nothing left behind (`keep_in_step`).
-
-And one costs memory and time without end: the task of every message is kept, and looked at again
-whenever somebody asks for the next one. Here they go when they are over (`forget`).
-
-All this replaces names inside two modules of Flower's; a test says so when Flower changes those
-places. Flower's own `flower-supernode` works as well.
+All this replaces names inside two of Flower's modules; a test fails when Flower changes them.
+Flower's own `flower-supernode` works as well.
 """
 
 import argparse
 import functools
+import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.quiet import settle
-from fedkoopman.deploy.flower.signing_off import remember, sign_off
+from fedkoopman.deploy.flower.programs import configure_flower
+from fedkoopman.durable import write_whole
+from fedkoopman.errors import InputError
 
-__all__ = ["forget", "hasten", "keep_in_step", "main"]
+if TYPE_CHECKING:
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+
+__all__ = [
+    "REFUSAL",
+    "drop_finished_tasks",
+    "exit_on_lost_message",
+    "main",
+    "refusal",
+    "remember_node",
+    "shorten_waits",
+    "sign_off",
+]
+
+REFUSAL = "the server "
+"""How a line begins that `join` shows to the people at a site."""
 
 
 class _Time:
-    """Stands for the module `time` in Flower's loop, which calls `time.sleep` only."""
+    """Replaces the module `time` in Flower's loop, which calls only `time.sleep`."""
 
     def __init__(self) -> None:
         self._messages = AdaptiveInterval(shortest=0.05, longest=3.0)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep, but no longer than patience says."""
-        if seconds < 1.0:  # it awaits the reply to a message: one has come
+        """Sleep, but no longer than the adaptive interval."""
+        if seconds < 1.0:  # it waits for the reply to a message: so a message has come
             self._messages.refresh()
             time.sleep(min(seconds, 0.02))
         else:
@@ -59,7 +74,7 @@ class _Time:
         return getattr(time, name)
 
 
-def hasten(loop: ModuleType, retry: ModuleType) -> None:
+def shorten_waits(loop: ModuleType, retry: ModuleType) -> None:
     """Shorten the waits of Flower's loop.
 
     Arguments:
@@ -72,7 +87,7 @@ def hasten(loop: ModuleType, retry: ModuleType) -> None:
     vars(retry)["MAX_RETRY_DELAY"] = 5
 
 
-def keep_in_step(loop: ModuleType, end: Callable[[], None]) -> None:
+def exit_on_lost_message(loop: ModuleType, end: Callable[[], None]) -> None:
     """Have Flower's loop end when it gives up a message that it has begun to receive.
 
     Arguments:
@@ -97,8 +112,8 @@ def keep_in_step(loop: ModuleType, end: Callable[[], None]) -> None:
     vars(loop)["_pull_and_store_message"] = pulled
 
 
-def forget(loop: ModuleType) -> None:
-    """Have Flower's loop drop the tasks that are over, before it asks for the next message.
+def drop_finished_tasks(loop: ModuleType) -> None:
+    """Have Flower's loop remove finished tasks before it asks for the next message.
 
     Arguments:
         loop: the module `flwr.supernode.start_client_internal`.
@@ -119,14 +134,132 @@ def forget(loop: ModuleType) -> None:
     vars(loop)["_pull_and_store_message"] = pulled
 
 
-def _end() -> None:
-    print("a message was given up half received: starting afresh", file=sys.stderr, flush=True)
+def remember_node(loop: ModuleType, key: Path, memory: Path) -> None:
+    """Have Flower's loop write its node id to a file when it is admitted, for `sign_off`.
+
+    A second machine with a copy of the kit has no such file, and is refused.
+
+    Arguments:
+        loop: the module `flwr.supernode.start_client_internal`.
+    """
+    connect = loop._init_connection
+    public = _public_key(key)
+
+    @contextmanager
+    def connected(*arguments: Any, **named: Any) -> Iterator[Any]:
+        with connect(*arguments, **named) as connection:
+            try:
+                _write(memory, public, connection[0])
+            except InputError as error:
+                print(error, file=sys.stderr)
+            yield connection
+
+    vars(loop)["_init_connection"] = connected
+
+
+def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
+    """Sign off a dead process with this key. If that fails, only time is lost."""
+    import httpx
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+    from flwr.proto.fleet_pb2 import ActivateNodeRequest
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+    from flwr.supernode.fleet_http_client import FleetHttpClient
+    from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
+
+    private: Any = load_ssh_private_key(key.read_bytes(), None)
+    public = _public_key(key)
+    signing = NodeAuthHttpInterceptor(private, private.public_key())
+    version = RuntimeVersionHttpInterceptor(component_name="SuperNode")
+    with FleetHttpClient.from_server_address(
+        server, False, certificates.read_bytes(), interceptors=[version, signing]
+    ) as client:
+        try:
+            node = _remembered(memory, public)
+            if node is None or not _deactivate(client, node):
+                request = ActivateNodeRequest(
+                    public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+                )
+                node = client.ActivateNode(request).node_id
+                _write(memory, public, node)
+                _deactivate(client, node)
+        except (httpx.HTTPError, InputError) as error:
+            print(
+                f"nothing to sign off: {error}", refusal(error, server), sep="\n", file=sys.stderr
+            )
+
+
+def refusal(error: Exception, server: str) -> str:
+    """Why a server does not admit a site, in a line for the people at the site; "" if unknown.
+
+    Arguments:
+        server: HOST:PORT.
+    """
+    import httpx
+
+    status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None
+    if status == httpx.codes.PRECONDITION_FAILED:
+        why = (
+            "turns this site away: it does not know the site's key, or another machine uses it: "
+            "ask the coordinator whether the site was revoked"
+        )
+    elif status == httpx.codes.UNAUTHORIZED:
+        why = "turns this site away: its signature does not fit: is this machine's clock right?"
+    elif "CERTIFICATE_VERIFY_FAILED" in str(error):
+        why = (
+            f"at {server} is not the one of the kit, as its certificate shows (another server, "
+            "another name, or out of date): check the address, or ask for a new kit"
+        )
+    elif isinstance(error, httpx.TransportError):
+        why = f"at {server} does not answer ({error}): trying again until it does"
+    else:
+        return ""
+    return f"{REFUSAL}{why}"
+
+
+def _deactivate(client: "FleetHttpClient", node: int) -> bool:
+    """Sign a node off; False if the node does not (or no longer) belong to this key."""
+    import httpx
+    from flwr.proto.fleet_pb2 import DeactivateNodeRequest
+
+    try:
+        client.DeactivateNode(DeactivateNodeRequest(node_id=node))
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code != httpx.codes.UNAUTHORIZED
+    return True
+
+
+def _public_key(key: Path) -> bytes:
+    """The public half of a private key, in Flower's form."""
+    from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+    from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+
+    private: Any = load_ssh_private_key(key.read_bytes(), None)
+    return bytes(public_key_to_bytes(private.public_key()))
+
+
+def _remembered(memory: Path, key: bytes) -> int | None:
+    """The id of the last node with this key."""
+    try:
+        content = json.loads(memory.read_bytes())
+        return int(content["node"]) if content["key"] == key.decode() else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write(memory: Path, key: bytes, node: int) -> None:
+    content = {"key": key.decode(), "node": str(node)}
+    write_whole(memory, json.dumps(content).encode())
+
+
+def _exit() -> None:
+    print("a message was lost half received: restarting", file=sys.stderr, flush=True)
     os._exit(1)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run Flower's SuperNode."""
-    settle()
+    configure_flower()
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--memory", required=True, type=Path)
     chosen, others = parser.parse_known_args(arguments)
@@ -135,7 +268,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--root-certificates", type=Path)
     parser.add_argument("--auth-supernode-private-key", type=Path)
     own, _ = parser.parse_known_args(others)
-    if own.root_certificates and own.auth_supernode_private_key:
+    authenticated = own.root_certificates and own.auth_supernode_private_key
+    if authenticated:
         sign_off(
             own.superlink, own.root_certificates, own.auth_supernode_private_key, chosen.memory
         )
@@ -144,11 +278,11 @@ def main(arguments: list[str] | None = None) -> None:
     import flwr.supernode.start_client_internal as loop
     from flwr.supernode.cli import flower_supernode
 
-    hasten(loop, retry)
-    keep_in_step(loop, _end)
-    forget(loop)
-    if own.root_certificates and own.auth_supernode_private_key:
-        remember(loop, own.auth_supernode_private_key, chosen.memory)
+    shorten_waits(loop, retry)
+    exit_on_lost_message(loop, _exit)
+    drop_finished_tasks(loop)
+    if authenticated:
+        remember_node(loop, own.auth_supernode_private_key, chosen.memory)
     sys.argv = ["flower-supernode", *others]
     flower_supernode()
 

@@ -1,7 +1,7 @@
-"""Tasks of Flower's Runtime API: acquired, kept alive, and finished by a process of ours.
+"""Tasks of Flower's Runtime API: acquired, kept alive, and finished by our own process.
 
-Flower starts a new process for every message and lets it run the app that came with the run. A
-process that acquires the tasks itself stays warm, and runs nothing but its own code.
+Flower starts a new process for every message, which runs the app that came with the run. A process
+that acquires the tasks itself need not start anew, and runs only its own code.
 """
 
 import logging
@@ -33,12 +33,12 @@ __all__ = ["Tasks", "heartbeat", "reconnecting"]
 
 log = logging.getLogger(__name__)
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
-BEAT = 10.0
-"""Seconds between signs of life; Flower gives a task up 60 s after the last."""
+HEARTBEAT = 10.0
+"""Seconds between heartbeats; Flower gives a task up 60 s after the last one."""
 
 
 class _Token:
-    """Shows the token of the task at hand; Flower's own shows one token for ever."""
+    """Adds the token of the current task; Flower's own interceptor has one token for ever."""
 
     def __init__(self) -> None:
         self.value = ""
@@ -54,7 +54,7 @@ class Tasks:
 
     Arguments:
         address: HOST:PORT.
-        secret: the file that whoever may acquire tasks can read.
+        secret: a file with the secret that permits acquiring tasks.
         certificates: of the authority that signed the API's; None: no TLS.
     """
 
@@ -78,28 +78,28 @@ class Tasks:
         )
 
     def acquire(self, kind: str) -> Task | None:
-        """The oldest task that waits, or None. From then on this speaks for that task.
+        """The oldest waiting task, or None. It becomes the current task.
 
-        One that was not finished before is given up. Flower would find that out itself, a minute
-        after the last sign of life: but then it sends an error in place of the reply that it waits
-        for, and that reply in place of the next one, and so on for ever.
+        A task that was not finished before is given up. Flower would do that itself, a minute after
+        the last heartbeat: but then it sends an error in place of the reply that it waits for, that
+        reply in place of the next one, and so on for ever.
         """
         answer = self.client.AcquireTask(AcquireTaskRequest(supported_task_types=[kind]))
         if not answer.HasField("task") or not answer.token:
             return None
         if self._token.value:
-            with suppress(httpx.HTTPError):  # whoever was started anew does not know of it
+            with suppress(httpx.HTTPError):  # a restarted SuperNode does not know it
                 self.finish(SubStatus.FAILED, "given up")
         self._token.value = answer.token
         return answer.task
 
     @property
     def token(self) -> str:
-        """That of the task at hand."""
+        """The token of the current task."""
         return self._token.value
 
     def finish(self, outcome: str, details: str = "") -> None:
-        """Say how the task ended (`flwr.common.constant.SubStatus`)."""
+        """Report how the task ended (`flwr.common.constant.SubStatus`)."""
         self.client.PushTaskOutput(PushTaskOutputRequest(sub_status=outcome, details=details))
         self._token.value = ""
 
@@ -109,10 +109,10 @@ class Tasks:
 
 
 def reconnecting(seconds: float = 2.0) -> RetryInvoker:
-    """Repeat what certainly did not arrive, for a moment.
+    """Retry requests that certainly did not arrive, for a short time.
 
-    A server that closes an idle connection just when it is used again is no failure; one that is
-    gone for longer is. Flower's own repeats for ever, and ends the process where it is refused.
+    A server may close an idle connection just when it is used again: that is no failure. Being away
+    for longer is one. Flower's own invoker retries for ever, and ends the process at a refusal.
     """
     return RetryInvoker(
         lambda: constant(0.2),
@@ -125,11 +125,11 @@ def reconnecting(seconds: float = 2.0) -> RetryInvoker:
 
 @contextmanager
 def heartbeat(client: RuntimeHttpClient) -> Iterator[threading.Event]:
-    """Give signs of life for the task at hand; the event is set once Flower has given it up."""
+    """Send heartbeats for the current task; the event is set once Flower has given it up."""
     stop, lost = threading.Event(), threading.Event()
 
     def beat() -> None:
-        while not lost.is_set() and not stop.wait(BEAT):
+        while not lost.is_set() and not stop.wait(HEARTBEAT):
             try:
                 if not client.SendTaskHeartbeat(SendTaskHeartbeatRequest()).success:
                     lost.set()

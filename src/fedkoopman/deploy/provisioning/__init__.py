@@ -1,1 +1,1 @@
-"""What a coordinator makes beforehand: keys, certificates, sealed kits, settings of the proxy."""
+"""What a coordinator prepares: keys, certificates, sealed kits, configuration of the proxy."""

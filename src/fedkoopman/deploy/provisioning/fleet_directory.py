@@ -1,11 +1,11 @@
-"""What lies in a fleet's directory, and how each piece is made or made again.
+"""The files of a fleet's directory, and how kits and codes are made and remade.
 
     ca.key ca.crt server.key server.crt     keys and certificates
     kits/NAME.kit codes.txt                 a sealed kit per site, and the codes that open them
     roster.json issued.json                 who may take part, and what the kits were made for
     nginx.conf proxy/ systemd/ logrotate.conf
 
-All of it is private to its owner. `ca.key` may be kept elsewhere: only certificates need it.
+All of it is private to its owner. `ca.key` may be kept elsewhere, as only certificates need it.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.certificates import read_file
 from fedkoopman.deploy.provisioning.kit import read_kit, seal
-from fedkoopman.deploy.provisioning.manifest import KEYS, fingerprint, kit_content
+from fedkoopman.deploy.provisioning.kit_content import KEYS, fingerprint, kit_content
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
 from fedkoopman.deploy.provisioning.signing import node_keys
@@ -41,7 +41,7 @@ class FleetDirectory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Make the directory if it is missing, and keep other processes from changing it."""
+        """Make the directory if it is missing, and lock it against other processes."""
         with writing(self.path):
             if self.path.exists() and not self.path.is_dir():
                 raise InputError(f"{self.path} is a file: give a directory for the fleet")
@@ -54,11 +54,11 @@ class FleetDirectory:
         busy = f"{self.path} is being provisioned by another process: wait for it"
         with held(self.path / LOCK, busy):
             for left in self.path.rglob(".*.partial"):
-                left.unlink(missing_ok=True)  # of a call that was killed
+                left.unlink(missing_ok=True)  # left by a killed process
             try:
                 yield
             finally:
-                if [entry.name for entry in self.path.iterdir()] == [LOCK]:  # it was refused
+                if [entry.name for entry in self.path.iterdir()] == [LOCK]:  # nothing was made
                     (self.path / LOCK).unlink()
                     self.path.rmdir()
 
@@ -72,7 +72,7 @@ class FleetDirectory:
         return issued.exists() and read_file(issued) == _mark(files)
 
     def reissued(self, roster: Roster, study: Study, files: Files) -> tuple[Roster, list[str]]:
-        """Make all kits anew, with the same keys and codes, for a study that changed.
+        """Remake all kits for a changed study, with the same keys and codes.
 
         Arguments:
             roster: of the fleet.
@@ -82,7 +82,8 @@ class FleetDirectory:
         issued = self.path / "issued.json"
         kept = {site.name: self._keys(site.name, roster) for site in roster.active}
         with writing(issued):
-            issued.unlink(missing_ok=True)  # killed from here on, the next call does it again
+            # First: if this process is killed from here on, the next call repeats all of it.
+            issued.unlink(missing_ok=True)
         clients = max(study.clients.count, len(roster.sites))
         for site in roster.active:
             content = kit_content(
@@ -103,14 +104,14 @@ class FleetDirectory:
     def enrolled(
         self, roster: Roster, study: Study, files: Files, names: Sequence[str], now: datetime
     ) -> tuple[Roster, dict[str, str], list[str]]:
-        """Enrol those sites that are not yet; others keep what they have.
+        """Enrol new sites; those enrolled before keep what they have.
 
         Arguments:
             roster: of the fleet.
             study: that they take part in.
             files: that all sites get.
             names: of the sites.
-            now: the present.
+            now: the current time.
         """
         new = [name for name in names if name not in roster.names]
         said = _spare(study, roster, new)
@@ -160,7 +161,7 @@ class FleetDirectory:
         return self._with_keys(read_kit(self._kit(name), code))
 
     def _begun(self, name: str) -> tuple[dict[str, bytes], str]:
-        """Keys and code of a new site; those of a call that was killed, if it came so far."""
+        """Keys and code of a new site; those of a killed call, if it had made them."""
         codes = self._codes()
         if name in codes and self._kit(name).exists():
             try:
@@ -173,7 +174,7 @@ class FleetDirectory:
         return self._with_keys({"node.key": private, "node.pub": public}), codes[name]
 
     def _with_keys(self, content: Files) -> dict[str, bytes]:
-        """A site's own keys, and the authority that it is to trust."""
+        """A site's own keys, and the authority that it trusts."""
         own = {name: content[name] for name in KEYS if name != "ca.crt"}
         return {"ca.crt": read_file(self.path / "ca.crt"), **own}
 
@@ -190,7 +191,7 @@ class FleetDirectory:
 
 
 def _spare(study: Study, roster: Roster, new: Sequence[str]) -> list[str]:
-    """A line about values that a study has for each site, where there are more sites."""
+    """A line about lists of values in a study that has more sites than values."""
     later = [name for i, name in enumerate(new, len(roster.sites)) if i >= study.clients.count]
     lists = {
         "clients.probability": study.clients.probability,

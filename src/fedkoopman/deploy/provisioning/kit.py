@@ -3,8 +3,8 @@
     kit = open_kit(Path("lab-a.kit"), state / "kit", code)
     kit.site, kit.identity, kit.study, kit.node_key
 
-A kit is all that a site gets from a coordinator, and the only code of others that it runs: what a
-server sends later are numbers. `Kit.load` reads an opened kit again and notices every change.
+A kit is all that a site gets from a coordinator, and contains the only foreign code that the site
+runs: a server later sends only numbers. `Kit.load` reads an opened kit and notices any change.
 """
 
 import os
@@ -16,7 +16,13 @@ from pathlib import Path
 
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.manifest import AGAIN, KEYS, MANIFEST, checked, fingerprint
+from fedkoopman.deploy.provisioning.kit_content import (
+    KEYS,
+    MANIFEST,
+    REMEDY,
+    check_content,
+    fingerprint,
+)
 from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
 from fedkoopman.durable import private_directory, sync_directory, write_private, writing
 from fedkoopman.errors import InputError
@@ -35,9 +41,9 @@ class Kit:
         clients: how many sites there are to be.
         digest: of the study.
         version: the first version of fedkoopman that computes what the federation computes.
-        secure: whether it has a key; without, it is for one machine only.
+        secure: whether it has a key; without one it is for one machine only.
         files: hashes by name.
-        folder: where it lies.
+        folder: the directory into which it was opened.
     """
 
     site: str
@@ -58,25 +64,25 @@ class Kit:
             present = [p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()]
             names = {path.relative_to(folder).as_posix(): path for path in present}
             if any(path.is_symlink() or not path.is_file() for path in present):
-                raise InputError(f"the kit in {folder} holds what is no file: {AGAIN}")
+                raise InputError(f"the kit in {folder} holds links or devices: {REMEDY}")
             if sum(path.stat().st_size for path in present) > LARGEST:
-                raise InputError(f"the kit in {folder} is too large: {AGAIN}")
+                raise InputError(f"the kit in {folder} is too large: {REMEDY}")
             content = {name: path.read_bytes() for name, path in names.items()}
         except OSError as error:
             raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
-        made = checked(content, f"the kit in {folder}")
+        made = check_content(content, f"the kit in {folder}")
         made["digest"] = made.pop("study")
         del made["format"]
         return cls(**made, folder=folder)
 
     @property
     def study(self) -> Study:
-        """The study that the site takes part in; its Python files lie beside it."""
+        """The study that the site takes part in; its Python files are beside it."""
         return Study.from_dict(read_toml(self.folder / "study.toml"), self.folder)
 
     @property
     def fingerprint(self) -> str:
-        """Of all that a site consents to: the study with its seed, its code, and the version."""
+        """A hash of all that a site consents to: the study with its seed, its code, the version."""
         return fingerprint({n: h for n, h in self.files.items() if n not in KEYS}, self.version)
 
     @property
@@ -91,7 +97,7 @@ class Kit:
 
     @property
     def node_key(self) -> Path:
-        """The private key by which the site proves who it is."""
+        """The private key by which the site proves its identity."""
         return self.folder / "node.key"
 
     def check_version(self) -> None:
@@ -116,7 +122,7 @@ def seal(content: Mapping[str, bytes], path: Path, code: str | None) -> None:
 
 
 def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
-    """The files in a kit, whole and consistent, without writing any of them.
+    """The files in a kit, checked, without writing any of them.
 
     Arguments:
         path: of the kit's file.
@@ -127,24 +133,24 @@ def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
             problem = "is a directory" if path.is_dir() else "does not exist"
             raise InputError(f"the kit {path} {problem}: check the path")
         with path.open("rb") as file:
-            data = file.read(LARGEST + 2**20)  # with room for what comes before the archive
+            data = file.read(LARGEST + 2**20)  # with room for the header
         if len(data) > LARGEST + 2**10:
             raise InputError(f"{path} is larger than {LARGEST:,} bytes: it is no kit")
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     content = unsealed(data, code, str(path))
-    if checked(content, str(path))["secure"] != (code is not None):
+    if check_content(content, str(path))["secure"] != (code is not None):
         raise InputError(
-            f"{path} is {'not ' * (code is None)}sealed, which does not fit its content: ask for "
+            f"{path} is {'not ' * (code is None)}sealed, which contradicts its content: ask for "
             "it again"
         )
     return content
 
 
 def open_kit(path: Path, into: Path, code: str | None) -> Kit:
-    """Open a kit into a directory, all of it or nothing.
+    """Open a kit into a directory, completely or not at all.
 
-    The same kit, opened there before, is left as it is; another one is replaced.
+    If the same kit was opened there before, nothing changes; another kit is replaced.
 
     Arguments:
         path: of the kit's file.
@@ -156,7 +162,7 @@ def open_kit(path: Path, into: Path, code: str | None) -> Kit:
         if (into / MANIFEST).read_bytes() == content[MANIFEST]:
             return Kit.load(into)
     except (OSError, InputError):
-        pass  # absent, or damaged: it is opened anew
+        pass  # absent or damaged: it is opened again
     private_directory(into.parent)
     fresh = into.with_name(f".{into.name}.{secrets.token_hex(8)}.partial")
     try:
@@ -170,7 +176,7 @@ def open_kit(path: Path, into: Path, code: str | None) -> Kit:
 
 
 def _replace(fresh: Path, into: Path) -> None:
-    """Put a directory in another's place."""
+    """Replace one directory by another."""
     old = into.with_name(f".{into.name}.{secrets.token_hex(8)}.old")
     with writing(into):
         fresh.chmod(0o700)

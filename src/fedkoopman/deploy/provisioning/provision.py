@@ -1,10 +1,11 @@
-"""A fleet's directory: made once, added to later, and made whole again after an interruption.
+"""`fedkoopman provision`: make a fleet's directory, add and revoke sites, renew certificates.
 
     done = provision(Path("study.toml"), ["lab-a", "lab-b"], hosts=["learn.example.org"])
     done.said, done.codes
 
-What stands there is the state: kits and codes first, the roster last. So whoever is in the roster
-has a kit, and a call that was killed is simply repeated. Node keys are in the sealed kits only.
+The directory is the only state. Kits and codes are written first, the roster last: every site in
+the roster has a kit, and a call that was killed can be repeated. Private node keys are only in the
+sealed kits.
 """
 
 from collections.abc import Sequence
@@ -15,10 +16,9 @@ from pathlib import Path
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import check_host, need_cryptography, warning
-from fedkoopman.deploy.provisioning.code_files import shared_files
-from fedkoopman.deploy.provisioning.fleet_certificates import certify, public_host
+from fedkoopman.deploy.provisioning.certificates import certify, check_host, public_host, warning
 from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
+from fedkoopman.deploy.provisioning.kit_content import shared_files
 from fedkoopman.deploy.provisioning.proxy import (
     PUBLIC_PORT,
     SUPERLINK_PORT,
@@ -27,7 +27,7 @@ from fedkoopman.deploy.provisioning.proxy import (
     write_services,
 )
 from fedkoopman.deploy.provisioning.roster import Roster, check_names
-from fedkoopman.deploy.provisioning.signing import SERVER_DAYS
+from fedkoopman.deploy.provisioning.signing import SERVER_DAYS, need_cryptography
 from fedkoopman.deploy.servable import check_servable
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
@@ -43,7 +43,7 @@ class Provisioned:
         study: that the fleet is for.
         fleet: the directory.
         roster: as it is now.
-        said: what was made, a line each.
+        said: lines about what was made.
         codes: unlock codes of new kits, by site.
         server: HOST:PORT as sites reach it.
     """
@@ -57,7 +57,7 @@ class Provisioned:
 
 
 def shared_study(path: Path) -> Study:
-    """A study for a federation of many machines, read without its site files, which are elsewhere.
+    """Read a study for a federation of many machines, without its site files, which are elsewhere.
 
     Arguments:
         path: of the study's file.
@@ -68,7 +68,7 @@ def shared_study(path: Path) -> Study:
             f"{path} names no sites.files: name a site file per site, which need not be on this "
             'machine, as files = ["lab-a/site.toml", "lab-b/site.toml"]'
         )
-    check_servable(study, period=1.0)  # the period is serve's to choose
+    check_servable(study, period=1.0)  # the period is an option of serve
     return study
 
 
@@ -88,22 +88,24 @@ def provision(
 
     Arguments:
         path: of the study's file.
-        sites: names of sites that are to be enrolled; None takes them from the study's site files,
-            if they are here and nothing else is asked for.
+        sites: names of sites to enrol; None takes them from the study's site files, if they are on
+            this machine and neither revoke nor renew is given.
         fleet: the directory; `fleet` beside the study by default.
         hosts: names and addresses by which sites reach the server.
         insecure: no keys and no TLS, for one machine.
         revoke: sites that may no longer take part.
         renew: whether the server gets a new certificate.
-        days: how long a new one holds.
-        now: the present by default.
+        days: how long a new one is valid.
+        now: by default, the current time.
     """
     study, now = shared_study(path), now or datetime.now(UTC)
     shared = shared_files(study)
     wanted = [check_host(host) for host in hosts]
     check_names(sites or ())
     if insecure and (renew or wanted):
-        raise InputError("--insecure is for one machine, without certificates: leave out the rest")
+        raise InputError(
+            "--insecure is for one machine, without certificates: leave out --host and --renew"
+        )
     place = FleetDirectory(fleet or path.absolute().parent / "fleet")
     with place.locked():
         roster = place.roster() or Roster(study.digest(), not insecure)
@@ -140,7 +142,7 @@ def provision(
 
 
 def _named_by_files(study: Study) -> tuple[str, ...]:
-    """Names of the study's sites, in order; none if not all of their files are on this machine."""
+    """Names of the study's sites, in order; empty unless all of their files are on this machine."""
     paths = [study.root / file for file in study.sites.files]
     if not all(path.is_file() for path in paths):
         return ()
@@ -150,12 +152,12 @@ def _named_by_files(study: Study) -> tuple[str, ...]:
 def _check_agreement(
     sites: Sequence[str] | None, known: Sequence[str], roster: Roster, study: Study
 ) -> None:
-    """Refuse sites that would not be those that the study's files describe."""
+    """Refuse sites that do not match the study's site files."""
     if sites is None or not sites:
         if sites is not None and not roster.sites:
             raise InputError(
-                f"no names of sites: give them with --sites, as the site files that {study.name} "
-                "names are not on this machine"
+                f"no sites are named, and the site files of {study.name} are not on this machine: "
+                "give --sites NAME,NAME"
             )
         return
     for name in sites:
@@ -169,7 +171,7 @@ def _check_agreement(
     if expected and order[: len(expected)] != expected:
         raise InputError(
             f"the sites would be {', '.join(order)} but sites.files names {', '.join(known)}, and "
-            "their order decides who is who: give --sites in that order, or mend sites.files"
+            "sites are known by their order: give --sites in that order, or correct sites.files"
         )
 
 

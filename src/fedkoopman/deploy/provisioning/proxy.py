@@ -1,7 +1,6 @@
-"""The public side of a fleet: nginx's configuration, the services' units, and where they go.
+"""Configuration files of a fleet for nginx, systemd and logrotate, made from `templates/`.
 
-The texts stand in `templates/`; here their blanks are filled. Files that exist are left alone, as
-whoever runs the machine may have changed them.
+Files that exist are not overwritten, as an operator may have changed them.
 """
 
 import os
@@ -21,11 +20,11 @@ __all__ = ["find_nginx", "nginx_command", "nginx_conf", "service_files", "write_
 PUBLIC_PORT = 8443
 SUPERLINK_PORT = 9092
 LARGEST_MESSAGE = 65
-"""MiB of a request: `wire.LARGEST`, and room for what Flower adds."""
+"""MiB of a request: `wire.LARGEST`, and what Flower adds."""
 RATE, BURST, CONNECTIONS = 200, 4000, 400
-"""Requests per second, requests at once and connections, from one address."""
+"""Limits for one address: requests per second, requests at once, connections."""
 UNITS = ("fedkoopman-server.service", "fedkoopman-proxy.service", "fedkoopman-site@.service")
-_BLANK = re.compile(r"\{\{(\w+)\}\}")
+_VALUE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def nginx_conf(
@@ -47,8 +46,7 @@ def nginx_conf(
         public_port: the port to listen at.
         superlink_port: the SuperLink's, on loopback.
         secure_upstream: whether the SuperLink speaks TLS itself, as it does where sites have keys.
-        to_stdout: whether what it logs goes to its standard output, for a parent that rotates
-            logs, and not into files.
+        to_stdout: log to standard output, for a parent that rotates logs, instead of to files.
         rate: requests per second from one address.
         burst: requests from one address that may come at once beyond that.
     """
@@ -63,7 +61,7 @@ def nginx_conf(
     )
     values = {
         "fleet": str(fleet),
-        # As root, nginx would hand over to a user who cannot enter private directories.
+        # Started as root, nginx would switch to a user who cannot enter private directories.
         "user": "user root;\n" if hasattr(os, "geteuid") and os.geteuid() == 0 else "",
         "listen": "\n".join(f"        listen {place}:{public_port} ssl;" for place in places),
         "superlink_port": str(superlink_port),
@@ -79,7 +77,7 @@ def nginx_conf(
     if not secure_upstream:
         values["upstream_tls"] = ""
     text = filled("nginx.conf", values)
-    return re.sub(r"\n\n(?= *\})", "\n", text)  # where a blank was filled with nothing
+    return re.sub(r"\n\n(?= *\})", "\n", text)  # where a value is empty
 
 
 def nginx_command(fleet: Path, *settings: str) -> list[str]:
@@ -131,23 +129,23 @@ def write_services(fleet: Path, content: Mapping[str, str]) -> list[str]:
 
 
 def check_path(path: Path) -> None:
-    """Refuse a directory whose name cannot stand in such files."""
+    """Refuse a path that cannot stand in these files."""
     if any(ord(c) < 32 or c in "\"'\\{}$;*?[]" for c in str(path)):
         raise InputError(
-            f"{str(path)!r} has characters that nginx or systemd would take for their own: give a "
+            f"{str(path)!r} has characters with a meaning to nginx or systemd: give a "
             "--fleet without quotes, braces, brackets, backslashes and $"
         )
 
 
 def filled(name: str, values: Mapping[str, str]) -> str:
-    """A template with its blanks filled."""
+    """A template with its values filled in."""
     folder = files("fedkoopman.deploy.provisioning") / "templates"
     text = (folder / name).read_text(encoding="utf-8")
-    return _BLANK.sub(lambda blank: values[blank[1]], text)
+    return _VALUE.sub(lambda match: values[match[1]], text)
 
 
 def _word(text: str) -> str:
-    """A word of a unit's command line, or of a list of paths."""
+    """A word in a systemd command line or list of paths."""
     escaped = text.replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"' if re.search(r"\s", escaped) else escaped
 
@@ -159,13 +157,13 @@ def _program() -> str:
 
 def find_nginx() -> str | None:
     """Where nginx is; None if it is not installed."""
-    # Debian keeps it where other users' programs are not looked for.
+    # Debian installs it in a directory that is not on every user's PATH.
     places = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"])
     return shutil.which("nginx", path=places)
 
 
 def _has_ipv6() -> bool:
-    """Whether this machine has IPv6; nginx would not start without."""
+    """Whether this machine has IPv6; without it, nginx would refuse to listen on [::]."""
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::1", 0))

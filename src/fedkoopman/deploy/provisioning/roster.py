@@ -1,7 +1,7 @@
-"""The roster of a fleet: which sites may take part, by what key each is known, and who no longer.
+"""The roster of a fleet: which sites may take part, their public keys, and which were revoked.
 
-A site's identity is its place here, from 0, and stays its own: places are never given anew. A
-running server reads the file again as it goes, so it is replaced whole.
+A site's identity is its place in the roster, from 0. Places are never reused. A running server
+reads the file again and again, so it is always replaced whole.
 """
 
 import json
@@ -24,7 +24,7 @@ BACKUP = "put it back from a backup"
 
 @dataclass(frozen=True)
 class Enrolled:
-    """A site that was enrolled.
+    """An enrolled site.
 
     Attributes:
         name: of the site.
@@ -43,11 +43,11 @@ class Enrolled:
 
 @dataclass(frozen=True)
 class Roster:
-    """All sites that ever were enrolled, in their order.
+    """All sites that were ever enrolled, in their order.
 
     Attributes:
         digest: of the study that kits were last made for.
-        secure: whether sites have keys; without, everything is kept to one machine.
+        secure: whether sites have keys; without keys a fleet is for one machine.
         sites: by identity.
     """
 
@@ -85,7 +85,7 @@ class Roster:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of all sites, revoked ones too."""
+        """Names of all sites, also of revoked ones."""
         return tuple(site.name for site in self.sites)
 
     @property
@@ -94,7 +94,7 @@ class Roster:
         return tuple(site for site in self.sites if not site.revoked)
 
     def site(self, name: str) -> Enrolled:
-        """The site of a name."""
+        """A site by its name."""
         for site in self.sites:
             if site.name == name:
                 return site
@@ -108,7 +108,7 @@ class Roster:
         return replace(self, sites=(*self.sites, Enrolled(name, len(self.sites), public_key, when)))
 
     def revoke(self, name: str, when: str) -> "Roster":
-        """The roster in which a site may no longer take part; it keeps its place."""
+        """The roster with a site revoked; the site keeps its place."""
         gone = self.site(name)
         if gone.revoked:
             raise InputError(f"site {name} was revoked already, on {gone.revoked}: nothing to do")
@@ -117,7 +117,7 @@ class Roster:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that are none, or that a file system may take for each other."""
+    """Refuse invalid names, and names that a file system may not distinguish."""
     seen: dict[str, str] = {}
     for name in names:
         SiteName().read(name, "a site's name")

@@ -1,8 +1,8 @@
-"""Sealed archives: files by name as bytes that only an unlock code opens, and that no one altered.
+"""Sealed archives: files in one encrypted, authenticated block of bytes that an unlock code opens.
 
-An archive is a JSON object of names and contents, never compressed, so that it is as large as it
-looks. Sealed, it is encrypted and authenticated (AES-256-GCM) with a key that scrypt makes of the
-unlock code; unsealed, which is for tests on one machine only, it carries its SHA-256.
+An archive is a JSON object of names and contents. It is not compressed, so that no small file can
+unpack to a huge one. A sealed archive is encrypted and authenticated (AES-256-GCM) with a key that
+scrypt derives from the unlock code. An unsealed one, for a single machine only, has its SHA-256.
 """
 
 import base64
@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from fedkoopman.deploy.provisioning.certificates import need_cryptography
+from fedkoopman.deploy.provisioning.signing import need_cryptography
 from fedkoopman.errors import InputError, short
 
 __all__ = ["check_name", "new_code", "normal_code", "sealed", "unsealed"]
@@ -27,20 +27,20 @@ MOST_FILES = 100
 SALT, NONCE, HASH = 16, 12, 32
 PLAIN, SEALED = b"\0", b"\1"
 LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-"""32 that are not mistaken for each other."""
+"""32 characters that are not easily confused."""
 GROUPS, GROUP = 5, 5
 _CODE = re.compile(f"[{LETTERS}]{{{GROUPS * GROUP}}}")
 _PART = re.compile(r"[^\x00-\x1f\x7f/\\:.][^\x00-\x1f\x7f/\\:]{0,99}")
 
 
 def new_code() -> str:
-    """A random unlock code of 125 bits, in groups that can be read out."""
+    """A random unlock code of 125 bits, in groups that can be read aloud."""
     groups = ["".join(secrets.choice(LETTERS) for _ in range(GROUP)) for _ in range(GROUPS)]
     return "-".join(groups)
 
 
 def normal_code(text: str) -> str:
-    """A code as it was made, however it was typed: in small letters, without dashes, O for 0."""
+    """A code in its original form; it may be typed in lower case, without dashes, O for 0."""
     typed = re.sub(r"[\s-]+", "", text.upper()).translate(str.maketrans("OIL", "011"))
     if not _CODE.fullmatch(typed):
         raise InputError(
@@ -51,7 +51,7 @@ def normal_code(text: str) -> str:
 
 
 def check_name(name: object) -> str:
-    """The name of a file below a directory; one that leads out of it is refused."""
+    """The name of a file below a directory; a name that leads out of it is refused."""
     parts = name.split("/") if isinstance(name, str) else []
     if not 0 < len(parts) <= 8 or not all(_PART.fullmatch(part) for part in parts):
         raise InputError(
@@ -87,7 +87,7 @@ def sealed(content: Mapping[str, bytes], code: str | None) -> bytes:
 
 
 def unsealed(data: bytes, code: str | None, name: str) -> dict[str, bytes]:
-    """The files of an archive, of which not a bit has changed.
+    """The files of an archive; refused if a single bit has changed.
 
     Arguments:
         data: as `sealed` made it.

@@ -1,8 +1,10 @@
-"""Keys and certificates of a fleet: one authority of its own, the server's certificate, node keys.
+"""Keys and certificates as bytes: a fleet's authority, the server's certificate, sites' node keys.
 
-The authority is the fleet's own and signs nothing but the server's certificate: sites trust it and
-no other, so that no public authority can vouch for a false server. A site proves itself by a node
-key (ECDSA P-384, in OpenSSH's form, which Flower reads), whose public half stands in the roster.
+The authority belongs to the fleet and signs only the server's certificate. Sites trust no other
+authority, so that no public one can vouch for a false server. A site proves its identity by a node
+key (ECDSA P-384, in OpenSSH's form, which Flower reads); the public half is in the roster.
+
+The library `cryptography` is imported only when it is needed.
 """
 
 import ipaddress
@@ -10,30 +12,47 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from fedkoopman.deploy.provisioning.certificates import need_cryptography, read_certificate
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = ["authority", "matches", "node_keys", "server_certificate"]
+__all__ = [
+    "authority",
+    "matches",
+    "need_cryptography",
+    "node_keys",
+    "read_certificate",
+    "server_certificate",
+]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""By which the SuperLink is reached on its own machine."""
+"""Names of the SuperLink on its own machine."""
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 365
 _EARLIER = timedelta(hours=1)
-"""Certificates hold from before they were made, as sites' clocks may be behind."""
+"""Certificates are valid from an hour before now, as sites' clocks may be behind."""
+
+
+def need_cryptography() -> None:
+    """Raise an error that says what to install, if the library is missing."""
+    try:
+        import cryptography  # noqa: F401
+    except ImportError as error:
+        raise InputError(
+            "keys and certificates need the library cryptography, which is not installed: "
+            "pip install 'fedkoopman[deploy]'"
+        ) from error
 
 
 def authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> tuple[bytes, bytes]:
     """A new authority: its private key and its certificate, as PEM.
 
     Arguments:
-        name: whose it is, for people who look at the certificate.
-        now: from when it holds.
-        days: how long.
+        name: for people who look at the certificate.
+        now: from when it is valid.
+        days: for how long.
     """
     need_cryptography()
     from cryptography import x509
@@ -49,16 +68,16 @@ def authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> tuple[byt
 def server_certificate(
     ca_key: bytes, ca_crt: bytes, hosts: Sequence[str], now: datetime, days: int = SERVER_DAYS
 ) -> tuple[bytes, bytes]:
-    """A new key for the server, and the authority's certificate of it, as PEM.
+    """A new key for the server, and its certificate by the authority, as PEM.
 
-    It holds no longer than the authority does.
+    It expires no later than the authority does.
 
     Arguments:
         ca_key: the authority's private key.
         ca_crt: its certificate.
-        hosts: names and addresses by which sites reach the server; loopback is always among them.
-        now: from when it holds.
-        days: how long.
+        hosts: names and addresses by which sites reach the server; loopback is always added.
+        now: from when it is valid.
+        days: for how long.
     """
     need_cryptography()
     from cryptography import x509
@@ -105,9 +124,24 @@ def node_keys(name: str) -> tuple[bytes, bytes]:
 
 
 def matches(key: bytes, certificate: bytes) -> bool:
-    """Whether a private key is that of a certificate."""
+    """Whether a private key belongs to a certificate."""
     own = _private(key, "server.key").public_key()
     return own == read_certificate(certificate, "server.crt").public_key()
+
+
+def read_certificate(content: bytes, name: str) -> "x509.Certificate":
+    """A certificate from PEM, the first if there are several.
+
+    Arguments:
+        name: of the file, for messages.
+    """
+    need_cryptography()
+    from cryptography import x509
+
+    try:
+        return x509.load_pem_x509_certificate(content)
+    except ValueError as error:
+        raise InputError(f"{name} holds no certificate: put it back from a backup") from error
 
 
 def _new_key() -> "ec.EllipticCurvePrivateKey":
@@ -126,7 +160,7 @@ def _named(name: str) -> "x509.Name":
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])  # its greatest length
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])  # X.509's limit
 
 
 def _alternative(host: str) -> "x509.GeneralName":
@@ -172,7 +206,7 @@ def _signed(
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    # Both identifiers are asked for by strict checks, as of Python 3.13.
+    # Strict checks, the default since Python 3.13, require both identifiers.
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     signers = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     builder = builder.add_extension(own, critical=False).add_extension(signers, critical=False)

@@ -1,1 +1,1 @@
-"""The coordinator's side: the server loop, what it believes and saves; `fedkoopman serve`."""
+"""The coordinator's side: the server loop, what it accepts and saves; `fedkoopman serve`."""

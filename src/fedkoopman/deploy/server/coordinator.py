@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.server.asking import Answers, Stopped
 from fedkoopman.deploy.server.ending import (
     acknowledge_all,
     broken_sums,
@@ -24,18 +23,22 @@ from fedkoopman.deploy.server.ending import (
     say_unheard,
 )
 from fedkoopman.deploy.server.faults import crash_if_asked
-from fedkoopman.deploy.server.live_page import LivePage
 from fedkoopman.deploy.server.requests import (
     first_requests,
     judged,
     last_requests,
     slot_requests,
 )
-from fedkoopman.deploy.server.rounds import Rounds
+from fedkoopman.deploy.server.rounds import Answers, Rounds, Stopped
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.standings import Counted, all_struck, counted, heard, settled
-from fedkoopman.deploy.server.status import StatusFile, granted, wishes
+from fedkoopman.deploy.server.status import (
+    LivePage,
+    StatusFile,
+    delete_requests,
+    readmission_requests,
+)
 from fedkoopman.deploy.server.validation import RECENT, Accepted
 from fedkoopman.deploy.wire import digest_of
 from fedkoopman.errors import InputError
@@ -98,7 +101,7 @@ class Coordinator:
 
     def _slot(self, state: ServerState) -> ServerState:
         """One slot; what is returned is saved."""
-        slot, wanted = state.slot + 1, wishes(self._directory.path)
+        slot, wanted = state.slot + 1, readmission_requests(self._directory.path)
         state = self._readmitted(state, wanted)
         self._show("polling", state)
         answers = self._first_round(state, slot)
@@ -133,7 +136,7 @@ class Coordinator:
         self._directory.save(state)
         self._crash("checkpointed", slot)
         self._say_all(lines)
-        granted(wanted)
+        delete_requests(wanted)
         self._page.refresh()
         return state
 

@@ -1,8 +1,8 @@
 """A server that kills itself at a named step of a slot. For the tests of crashes only.
 
-FEDKOOPMAN_CRASH="trained:3" ends the process by SIGKILL, without any farewell, when slot 3 has got
-its updates; several are separated by commas. Each happens once per run directory, so that whatever
-starts the server again gets further. Without the variable nothing here does anything.
+FEDKOOPMAN_CRASH="trained:3" kills the process by SIGKILL when slot 3 has got its updates; several
+steps are separated by commas. Each happens once per run directory, so that a restarted server gets
+further. Without the variable nothing happens.
 """
 
 import os
@@ -20,7 +20,7 @@ STEPS = (
     "checkpointed",
     "acknowledged",
 )
-"""Of a slot, in order. The acknowledgement of a slot goes out with the next slot's first round."""
+"""Steps of a slot, in order. A slot is acknowledged in the first round of the next one."""
 VARIABLE = "FEDKOOPMAN_CRASH"
 
 
@@ -28,7 +28,7 @@ def crash_if_asked(step: str, slot: int, folder: Path) -> None:
     """Kill this process if it is to crash here and has not done so before.
 
     Arguments:
-        folder: where it is noted that it did.
+        folder: where that is noted.
     """
     if f"{step}:{slot}" not in os.environ.get(VARIABLE, "").split(","):
         return

@@ -1,18 +1,17 @@
 """The server of a federation: per slot poll, choose, train, validate, aggregate, save, acknowledge.
 
-Every site is told, with the next message it gets, which slot's safely saved aggregate has spent its
-data; until then it keeps them. Whatever ends this process, and whenever: it goes on from the last
-saved slot, asks the same questions, and gets the same answers. So no sample is lost, and none is
-trained on twice.
+A site keeps its data until the server tells it, with its next message, that a saved model was
+trained on them. If this process ends at any point, it continues from the last saved slot, asks the
+same questions, and gets the same answers. So no sample is lost, and none is trained on twice.
 
-A slot's record is complete when its model is scored, which sites do with the next slot's first
-round. It waits in the checkpoint until then.
+Sites score a slot's model in the first round of the next slot. Until then the slot's record is
+incomplete, and kept in the checkpoint.
 
     python -m fedkoopman.deploy.server.loop --settings DIR/server/serve.json
 
-is what `fedkoopman serve` starts. It ends with 0 when the run is finished, with 2 when nothing but
-a person can help, with 130 when it was told to stop, and otherwise with 1: then it may be started
-again.
+is what `fedkoopman serve` starts. Its exit status is 0 when the run is finished, 2 when the input
+is wrong and a person must act, 130 when it was asked to stop, and 1 otherwise: then it can be
+restarted.
 """
 
 import argparse
@@ -23,34 +22,34 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
 
     from fedkoopman.config.study import Study
+    from fedkoopman.deploy.exchange import Fleet
     from fedkoopman.deploy.provisioning.roster import Roster
-    from fedkoopman.deploy.server.asking import Fleet
     from fedkoopman.runs.run import Progress
 
 __all__ = ["federate", "main", "run_on"]
 
 REJOIN = 90.0
-"""Seconds for which a server that was started again waits for the sites that it had."""
-FAREWELL = 60.0
-"""Seconds for which, after the last slot, sites that do not answer are asked."""
+"""Seconds for which a restarted server waits for the sites that it had."""
+LAST_ROUND = 60.0
+"""Seconds for which sites that do not answer are asked after the last slot."""
 FINISHED, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
 NAMED = 6
-"""Up to so many sites are named in a line; more are counted."""
+"""Sites that are named in a line; more are only counted."""
 KEYS = {"deadline", "fleet", "out", "period", "study", "wait_for"}
-"""Of a settings file."""
+"""What a settings file must have."""
 LINK = {"address", "certificates", "secret"}
-"""Further keys, of where the SuperLink is."""
+"""What it must also have if this process itself connects to the SuperLink."""
 
 
 def say_to_log(line: str) -> None:
-    """One line for people."""
+    """Print one line for people."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -66,25 +65,25 @@ def federate(
     tell: "Callable[[Progress], None]" = lambda _: None,
     stop: threading.Event | None = None,
     say: Callable[[str], None] = say_to_log,
-    patience: tuple[float, float] = (REJOIN, FAREWELL),
+    patience: tuple[float, float] = (REJOIN, LAST_ROUND),
     about: Callable[[], Mapping[str, Any]] = dict,
 ) -> dict[str, Any] | None:
-    """Serve a study to its end, from wherever it was left; its summary, or None if stopped.
+    """Serve a study to its end, from its last saved slot; its summary, or None if stopped.
 
     Arguments:
-        study: what is learnt; files of its sites are with the sites.
-        fleet: how sites are asked.
-        roster: reads who is enrolled; sites may come and go meanwhile.
+        study: what is learnt; the files of its sites are with the sites.
+        fleet: carries messages to the sites.
+        roster: reads who is enrolled; that may change meanwhile.
         out: the run directory.
         period: seconds from one slot's beginning to the next; 0 for as soon as possible.
         deadline: seconds that a site may take to answer.
         wait_for: sites that must have answered before the first slot; None for all.
-        tell: hears of every finished slot.
+        tell: is called with every finished slot.
         stop: when it is set, the server ends between two steps, with everything saved.
-        say: tells people what happens.
-        patience: seconds for which a server that goes on waits for its sites, and for which a
-            finished one waits for them to hear of it.
-        about: tells what else the status tells.
+        say: is called with lines for people.
+        patience: seconds for which a restarted server waits for its sites, and for which a
+            finished one tries to tell them that it is finished.
+        about: further entries of the status.
     """
     from fedkoopman.deploy.servable import check_servable
     from fedkoopman.deploy.server.coordinator import Coordinator
@@ -96,15 +95,14 @@ def federate(
     check_servable(study, period)
     enrolled = roster()
     parts = problem_of(study, study.seed, len(enrolled.sites))
-    unhurried = period >= deadline
     rounds = Rounds(
         fleet,
         roster,
         Envelope(study.seeded_digest()),
         deadline,
-        unhurried,
-        stop or threading.Event(),
-        say,
+        always_ask=period >= deadline,
+        stop=stop or threading.Event(),
+        say=say,
     )
     facts = {
         "digest": study.digest(),
@@ -128,12 +126,12 @@ def federate(
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve what a settings file says; the exit code."""
+    """Serve what a settings file says; gives the exit status."""
     parser = argparse.ArgumentParser(prog="python -m fedkoopman.deploy.server.loop")
     parser.add_argument("--settings", type=Path, required=True, metavar="FILE")
     path = parser.parse_args(arguments).settings
     try:
-        with heeded() as stop:
+        with stop_requested() as stop:
             found = _serve(_settings(path, KEYS | LINK), stop)
     except InputError as error:
         return _failed(error, WRONG_INPUT)
@@ -146,11 +144,11 @@ def run_on(grid: "HttpGrid", path: Path) -> None:
     """Serve what a settings file says, in a process that Flower started.
 
     Arguments:
-        grid: Flower's way to the nodes.
+        grid: Flower's connection to the nodes.
         path: of the settings.
     """
     if _federated(_settings(path, KEYS), grid, lambda: False, threading.Event()) is None:
-        raise ComputationError("the server was stopped: run it again, it goes on where it was")
+        raise ComputationError("the server was stopped: run it again, it continues from there")
 
 
 def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
@@ -166,7 +164,7 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
 
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
-    from fedkoopman.deploy.flower.fleet import acquire_server_task
+    from fedkoopman.deploy.flower.server_task import acquire_server_task
 
     certificates = settings["certificates"]
     with acquire_server_task(
@@ -184,7 +182,7 @@ def _federated(
     from fedkoopman.deploy.provisioning.certificates import expires
     from fedkoopman.deploy.provisioning.provision import shared_study
     from fedkoopman.deploy.provisioning.roster import Roster
-    from fedkoopman.deploy.server.asking import site_of
+    from fedkoopman.deploy.server.rounds import site_of
     from fedkoopman.deploy.wire import Acknowledge, Envelope, encode_requests
 
     study, fleet = shared_study(Path(settings["study"])), Path(settings["fleet"])
@@ -215,7 +213,7 @@ def _federated(
 
 
 def slot_line(event: "Progress", names: Sequence[str]) -> str:
-    """What is told of a finished slot.
+    """A line about a finished slot.
 
     Arguments:
         names: of the sites, by their identities.

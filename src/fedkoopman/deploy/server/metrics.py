@@ -1,4 +1,4 @@
-"""A served run's status as Prometheus reads it, on the machine's own address and nowhere else."""
+"""A served run's status in Prometheus's format, offered on loopback only."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ RUN = {
     "late": ("counter", "Replies that came after their deadline."),
     "duplicates": ("counter", "Replies that came more than once."),
 }
-"""Of the whole run, by the status's keys: kind and meaning."""
+"""Metrics of the run, by keys of the status: kind and meaning."""
 SITE = {
     "online": ("gauge", "online", "Whether the site's node is connected."),
     "buffered": ("gauge", "buffered_samples", "Samples that waited when it was last asked."),
@@ -30,10 +30,10 @@ SITE = {
     "updates": ("counter", "updates", "Its accepted updates."),
     "rejected": ("counter", "rejected", "Its replies that broke a rule."),
     "set_aside": ("gauge", "set_aside", "Whether it is set aside."),
-    "included": ("gauge", "included_slot", "The last slot that has spent its data."),
+    "included": ("gauge", "included_slot", "The last slot that trained on its data."),
     "last_seen": ("gauge", "last_seen_seconds", "When it last answered, in Unix time."),
 }
-"""Of every site, by the status's keys: kind, name and meaning."""
+"""Metrics of every site, by keys of the status: kind, name and meaning."""
 
 
 def metrics_text(status: Mapping[str, Any]) -> str:
@@ -73,7 +73,7 @@ def _head(name: str, kind: str, meaning: str) -> Iterator[str]:
 
 
 def _number(value: Any) -> str:
-    """A number, or the Unix time of a time."""
+    """A number as text; an ISO 8601 time as Unix time."""
     if isinstance(value, str):
         try:
             then = datetime.fromisoformat(value)
@@ -89,11 +89,11 @@ def _escaped(label: str) -> str:
 
 
 def serve_metrics(path: Path, port: int) -> ThreadingHTTPServer:
-    """Answer GET /metrics on 127.0.0.1, in a thread, and nothing else; `shutdown` ends it.
+    """Answer GET /metrics on 127.0.0.1, in a thread; `shutdown` ends it.
 
     Arguments:
         path: of the status file, which is read at every request.
-        port: 0 for any that is free; `server_port` tells which.
+        port: 0 for any free one; `server_port` tells which.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -118,7 +118,7 @@ def serve_metrics(path: Path, port: int) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, *_: Any) -> None:
-            """Who asks for metrics is nobody's business."""
+            """Log nothing: requests come every few seconds."""
 
     try:
         server = ThreadingHTTPServer(("127.0.0.1", port), Handler)

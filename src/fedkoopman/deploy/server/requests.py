@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from fedkoopman.deploy.server.asking import Answers
+from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.server_state import ServerState
 from fedkoopman.deploy.server.validation import Accepted, Expected, check_answered
 from fedkoopman.deploy.wire import Acknowledge, Answered, Ask, Evaluate, Poll, Request

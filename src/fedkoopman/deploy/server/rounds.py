@@ -1,30 +1,83 @@
-"""Whom the server asks in a round, for how long it waits, and what it remembers of who was silent.
+"""One round of messages to the sites: whom to ask, requests out, replies in and checked.
 
-A site that is lost costs the others one deadline, and not one per slot: while it stays silent it is
-asked less and less often, until it connects anew or answers.
+A site that does not answer costs the others one deadline, not one per slot: while it stays silent
+it is asked less and less often, until it reconnects or answers.
 """
 
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any
 
+from fedkoopman.deploy.exchange import Failure, Fleet
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
-from fedkoopman.deploy.server.asking import Answers, Fleet, Stopped, ask
 from fedkoopman.deploy.server.status import now
-from fedkoopman.deploy.wire import Envelope, Refused, Request
+from fedkoopman.deploy.wire import (
+    Acknowledge,
+    Acknowledged,
+    Answered,
+    Ask,
+    Envelope,
+    Evaluate,
+    Evaluated,
+    Poll,
+    Polled,
+    Refused,
+    Reply,
+    Request,
+    decode_replies,
+    encode_requests,
+)
+from fedkoopman.errors import InputError, short
 
-__all__ = ["Rounds"]
+__all__ = ["Answers", "Rounds", "Stopped", "ask", "site_of"]
 
+REPLY_KINDS: dict[type, type] = {
+    Poll: Polled,
+    Ask: Answered,
+    Evaluate: Evaluated,
+    Acknowledge: Acknowledged,
+}
+STOP_CHECK = 0.2
+"""Seconds between looks at the stop event."""
 RAREST = 8
-"""Slots at least every so many of which a silent site that is connected is asked."""
+"""A silent site that is connected is asked in every eighth slot at least."""
 PAUSE, LONGEST_PAUSE = 0.2, 5.0
-"""Seconds between attempts to reach somebody, at first and after many."""
+"""Seconds between attempts to reach any site, at first and after many."""
+
+
+class Stopped(Exception):
+    """The server was asked to stop."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The outcome of a round.
+
+    Attributes:
+        replies: by site, one per request, in their order.
+        failures: by site, why nothing was done: it said so itself, or could not be reached.
+        broken: by site, which rule its reply breaks.
+    """
+
+    replies: dict[str, tuple[Reply, ...]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def joined(self, later: "Answers") -> "Answers":
+        """Together with the outcome of asking again."""
+        return Answers(
+            self.replies | later.replies,
+            self.failures | later.failures,
+            self.broken | later.broken,
+        )
 
 
 class Rounds:
-    """The sites of a run, as they are asked."""
+    """Asks the sites of a run, and remembers which of them did not answer."""
 
     def __init__(
         self,
@@ -32,26 +85,27 @@ class Rounds:
         roster: Callable[[], Roster],
         envelope: Envelope,
         deadline: float,
-        unhurried: bool,
+        always_ask: bool,
         stop: threading.Event,
         say: Callable[[str], None],
     ) -> None:
         """Arguments:
         deadline: seconds that an answer may take.
-        unhurried: whether a slot lasts longer anyway, so that silent sites cost nothing.
-        stop: ends everything.
-        say: tells people.
+        always_ask: ask silent sites in every slot too: a slot lasts longer than the deadline
+            anyway, so that they cost nothing.
+        stop: raises `Stopped` when it is set.
+        say: is called with lines for people.
         """
         self.fleet, self._load, self._envelope = fleet, roster, envelope
-        self._deadline, self._unhurried = deadline, unhurried
+        self._deadline, self._always_ask = deadline, always_ask
         self._stop, self._say = stop, say
         self.roster = roster()
         self.seen: dict[str, dict[str, Any]] = {}
-        """By site: whether it is online, how often it missed in a row, what troubles it."""
+        """By site: whether it is online, how many deadlines in a row it missed, its last error."""
         self._nodes: dict[str, int] = {}
-        self._again: dict[str, int] = {}
-        """By silent site, the slot from which on it is asked again."""
-        self._told: set[str] = set()
+        self._ask_from: dict[str, int] = {}
+        """By silent site, the slot in which it is asked again."""
+        self._said: set[str] = set()
 
     def refresh(self) -> None:
         """Look who is enrolled and who is online."""
@@ -61,8 +115,8 @@ class Rounds:
             name = site.name
             about = self.seen.setdefault(name, {"online": False, "missed": 0, "trouble": ""})
             if name in nodes and nodes[name] != self._nodes.get(name):
-                about["missed"] = 0  # connected anew
-                self._again.pop(name, None)
+                about["missed"] = 0  # it has reconnected
+                self._ask_from.pop(name, None)
             about["online"] = name in nodes
         self._nodes = nodes
 
@@ -73,12 +127,12 @@ class Rounds:
         lacking: Callable[[set[str]], Sequence[str]] | None = None,
         patience: float = math.inf,
     ) -> Answers:
-        """Ask everybody who can be reached. If nobody answers, that is waited for.
+        """Ask all sites that can be reached; waits until at least one has answered.
 
         Arguments:
             requests: what a site is asked.
-            lacking: given who has answered, whom to wait for; None asks once.
-            patience: seconds for which `lacking` is asked.
+            lacking: given who has answered, whom to wait for; None: ask once.
+            patience: seconds after which `lacking` no longer counts.
         """
         found, answered = Answers(), set[str]()
         began, wait = time.monotonic(), PAUSE
@@ -107,11 +161,11 @@ class Rounds:
             wait = min(1.5 * wait, LONGEST_PAUSE)
 
     def _reachable(self, slot: int, everybody: bool) -> list[Enrolled]:
-        """Sites that are asked in a slot: those online, silent ones now and then."""
+        """Sites that are asked in a slot: those online, but silent ones only now and then."""
         online = [site for site in self.roster.active if site.name in self._nodes]
-        if everybody or self._unhurried:
+        if everybody or self._always_ask:
             return online
-        return [site for site in online if self._again.get(site.name, 0) <= slot] or online
+        return [site for site in online if self._ask_from.get(site.name, 0) <= slot] or online
 
     def ask(self, slot: int, requests: Mapping[str, Sequence[Request]]) -> Answers:
         """Ask sites, and note who answered."""
@@ -120,11 +174,11 @@ class Rounds:
             about = self.seen.setdefault(name, {"online": True})
             if name in found.replies or name in found.broken:
                 about |= {"missed": 0, "trouble": found.failures.get(name, ""), "answered": now()}
-                self._again.pop(name, None)
+                self._ask_from.pop(name, None)
             else:
                 missed = about.get("missed", 0) + 1
                 about |= {"missed": missed, "trouble": found.failures.get(name, "silent")}
-                self._again[name] = slot + min(2 ** (missed - 1), RAREST)
+                self._ask_from[name] = slot + min(2 ** (missed - 1), RAREST)
             self._report(name, about["trouble"])
         return found
 
@@ -134,7 +188,7 @@ class Rounds:
         return {name: str(about.get("answered", "")) for name, about in self.seen.items()}
 
     def pause(self, seconds: float) -> None:
-        """Wait, unless it is time to end."""
+        """Wait, unless the server is asked to stop."""
         if self._stop.wait(max(0.0, seconds)):
             raise Stopped
 
@@ -145,21 +199,21 @@ class Rounds:
         self.pause(0.0)
 
     def say_once(self, line: str, *, about: str) -> None:
-        """Tell something that goes on for some time when it begins, or changes."""
+        """Say a line about a lasting condition when it begins or changes."""
         known = f"{about}: {line}"
-        if known not in self._told:
+        if known not in self._said:
             self.over(about)
-            self._told.add(known)
+            self._said.add(known)
             self._say(line)
 
     def over(self, about: str) -> None:
-        """Something that went on is over; when it comes again it is told again."""
-        self._told = {one for one in self._told if not one.startswith(f"{about}: ")}
+        """A condition has ended; if it comes again it is said again."""
+        self._said = {one for one in self._said if not one.startswith(f"{about}: ")}
 
     def _report(self, name: str, trouble: str) -> None:
         about = f"site {name}"
         if not trouble:
-            if any(one.startswith(f"{about}: ") for one in self._told):
+            if any(one.startswith(f"{about}: ") for one in self._said):
                 self._say(f"site {name} answers again")
             self.over(about)
         elif trouble == "silent":
@@ -170,3 +224,105 @@ class Rounds:
             )
         else:
             self.say_once(f"site {name}: {trouble}", about=about)
+
+
+def ask(
+    fleet: Fleet,
+    envelope: Envelope,
+    requests: Mapping[str, Sequence[Request]],
+    deadline: float,
+    stop: threading.Event,
+) -> Answers:
+    """Ask sites, and wait for their answers until the deadline.
+
+    Arguments:
+        requests: by site.
+        deadline: seconds from now.
+        stop: raises `Stopped` when it is set.
+    """
+    found = Answers()
+    if not requests:
+        return found
+    bodies = {site: encode_requests(envelope, batch) for site, batch in requests.items()}
+    for site, reply in _exchange(fleet, bodies, deadline, stop):
+        if site not in requests or site in found.replies:
+            continue
+        if isinstance(reply, Failure):
+            kind = found.broken if reply.broken else found.failures
+            kind[site] = _line(reply.reason)
+            continue
+        try:
+            replies = _read(reply, envelope, site, requests[site])
+        except InputError as error:
+            found.broken[site] = _line(str(error))
+            continue
+        refusals = [one for one in replies if isinstance(one, Refused)]
+        if refusals:
+            found.failures[site] = refusals[0].reason
+        found.replies[site] = replies
+    return found
+
+
+def site_of(body: bytes) -> str:
+    """The site that a reply claims to come from."""
+    _, replies = decode_replies(body)
+    names = {reply.site for reply in replies}
+    if len(names) != 1:
+        raise InputError(f"a reply of {len(names)} sites: refused")
+    return names.pop()
+
+
+def _read(
+    body: bytes, envelope: Envelope, site: str, requests: Sequence[Request]
+) -> tuple[Reply, ...]:
+    """The replies of a site, one per request; or one refusal of all requests."""
+    theirs, replies = decode_replies(body)
+    for reply in replies:
+        if reply.site != site:
+            raise InputError(f"speaks for {short(reply.site)}")
+    if len(replies) == 1 and isinstance(replies[0], Refused):
+        return replies
+    if theirs.study != envelope.study:
+        raise InputError("answers for another study")
+    kinds = [REPLY_KINDS[type(request)] for request in requests]
+    good = len(kinds) == len(replies) and all(
+        isinstance(reply, kind | Refused) for kind, reply in zip(kinds, replies, strict=True)
+    )
+    if not good:
+        raise InputError(f"answers {short([type(reply).__name__ for reply in replies])}")
+    return replies
+
+
+def _line(text: str) -> str:
+    """One printable line, as a site may send control characters to the terminal."""
+    line = " ".join(text.split())[:300]
+    return "".join(c if c.isprintable() else "?" for c in line)
+
+
+def _exchange(
+    fleet: Fleet, bodies: dict[str, bytes], deadline: float, stop: threading.Event
+) -> Iterator[tuple[str, bytes | Failure]]:
+    """What `fleet.exchange` yields, taken in a thread, so that `stop` is noticed meanwhile."""
+    arrived: SimpleQueue[tuple[str, bytes | Failure] | BaseException | None] = SimpleQueue()
+
+    def take() -> None:
+        try:
+            for one in fleet.exchange(bodies, deadline):
+                arrived.put(one)
+            arrived.put(None)
+        except BaseException as error:
+            arrived.put(error)
+
+    threading.Thread(target=take, name="exchange", daemon=True).start()
+    while True:
+        if stop.is_set():
+            raise Stopped
+        try:
+            one = arrived.get(timeout=STOP_CHECK)
+        except Empty:
+            continue
+        if one is None:
+            return
+        if isinstance(one, BaseException):
+            raise one
+        yield one

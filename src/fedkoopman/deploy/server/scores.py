@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.server.asking import Answers
+from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.score_validation import believed_scores, check_evaluated
 from fedkoopman.deploy.wire import Evaluated
 from fedkoopman.errors import short

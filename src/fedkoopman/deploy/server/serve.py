@@ -1,8 +1,8 @@
 """`fedkoopman serve`: the coordinator's processes, started together and kept running.
 
-The SuperLink carries messages, on loopback. The server loop learns. A reverse proxy faces the
-sites, where nginx is installed and nobody says otherwise. This process watches them, enrols sites
-in the SuperLink as the roster changes, and loads neither JAX nor the study's code itself.
+The SuperLink carries messages, on loopback. The server loop trains the model. A reverse proxy faces
+the sites, if nginx is installed and not switched off. This process watches the others and enrols
+sites in the SuperLink as the roster changes; it loads neither JAX nor the study's code.
 """
 
 import errno
@@ -25,7 +25,6 @@ from fedkoopman.deploy.flower.programs import (
     superlink_command,
     wait_ready,
 )
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.certificates import warning
 from fedkoopman.deploy.provisioning.provision import shared_study
 from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
@@ -34,17 +33,18 @@ from fedkoopman.deploy.server.metrics import serve_metrics
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import held, private_directory, write_private, write_whole
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 __all__ = ["Serving", "serve"]
 
 FINISHED, WRONG = 0, 2
-"""Exit codes of the loop after which it is not started again."""
+"""Exit statuses of the loop after which it is not restarted."""
 LOOK = 0.2
 """Seconds between looks at the processes."""
 RELEASE = 10.0
-"""Seconds in which the port of a server that was killed becomes free."""
+"""Seconds after which the port of a killed server is certainly free."""
 ENROL = 5.0
-"""Seconds between tries to tell the SuperLink of a changed roster."""
+"""Seconds between attempts to enrol the sites of a changed roster."""
 
 
 @dataclass(frozen=True)
@@ -55,14 +55,14 @@ class Serving:
         study: the study's file.
         out: the run directory; what only the server needs is in its `server/`.
         fleet: the directory that `provision` made.
-        port: that sites reach: the proxy's or, without one, the SuperLink's on loopback.
+        port: the proxy's or, without one, the SuperLink's on loopback.
         link_port: of the SuperLink on loopback, behind the proxy; None takes a free one.
-        proxy: whether to start nginx; None: if it is there.
+        proxy: whether to start nginx; None: if it is installed.
         period: seconds from slot to slot; 0 for as soon as possible.
         deadline: seconds that a site may take to answer.
         wait_for: sites that must have answered before the first slot; None for all.
         insecure: without TLS and keys, on this machine alone.
-        metrics: port on loopback for Prometheus; None for none.
+        metrics: port on loopback for Prometheus; None: no metrics.
     """
 
     study: Path
@@ -79,7 +79,7 @@ class Serving:
 
 
 def serve(given: Serving, say: Callable[[str], None]) -> bool:
-    """Serve a study until it is finished, or until told to stop; whether it is finished."""
+    """Serve a study until it is finished (True) or this process is asked to stop (False)."""
     roster = _checked(given)
     proxied = _proxied(given)
     link_port = (given.link_port or free_port()) if proxied else given.port
@@ -88,7 +88,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     place = given.out / "server"
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
-    with held(place / ".lock", busy), heeded() as asked, Supervisor(say) as children:
+    with held(place / ".lock", busy), stop_requested() as stop, Supervisor(say) as children:
         _await_port("" if proxied else "127.0.0.1", given.port)
         secret = make_secret(place / "secret")
         settings = {
@@ -104,7 +104,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
         }
         write_whole(place / "serve.json", (json.dumps(settings, indent=1) + "\n").encode())
         _start_link(children, given, place, link_port, secret)
-        if not _ready(children, address, certificates, asked):
+        if not _ready(children, address, certificates, stop):
             return False
         enrolment = _Enrolment(given, address, say)
         enrolment.look(roster)
@@ -123,7 +123,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
             )
         )  # fmt: skip
         say(f"logs: {place / 'logs'}")
-        while not asked.wait(LOOK):
+        while not stop.wait(LOOK):
             children.poll()
             enrolment.look()
             if children.final("server loop"):
@@ -170,9 +170,9 @@ def _proxied(given: Serving) -> bool:
 
 
 def _await_port(host: str, port: int) -> None:
-    """Wait for a port that a server which was killed may still hold; refuse one that is not free.
+    """Wait for a port that a killed server may still hold; refuse one that stays in use.
 
-    Otherwise the proxy would be started again and again, until the port is free by chance.
+    Without this check the proxy would be restarted again and again until the port is free.
     """
     end = time.monotonic() + RELEASE
     while True:
@@ -204,17 +204,17 @@ def _start_link(children: Supervisor, given: Serving, place: Path, port: int, se
 
 
 def _ready(
-    children: Supervisor, address: str, certificates: Path | None, asked: threading.Event
+    children: Supervisor, address: str, certificates: Path | None, stop: threading.Event
 ) -> bool:
-    """Wait for the SuperLink; False if somebody asked to stop meanwhile."""
+    """Wait for the SuperLink; False if this process was asked to stop meanwhile."""
     try:
         wait_ready(
             address,
             certificates=certificates,
-            alive=lambda: children.alive("superlink") and not asked.is_set(),
+            alive=lambda: children.alive("superlink") and not stop.is_set(),
         )
     except ComputationError:
-        if asked.is_set():
+        if stop.is_set():
             return False
         if children.alive("superlink"):
             raise
@@ -226,7 +226,7 @@ def _ready(
 
 
 class _Enrolment:
-    """Keeps the SuperLink's list of keys as the roster has it."""
+    """Keeps the SuperLink's list of keys equal to the roster's."""
 
     def __init__(self, given: Serving, address: str, say: Callable[[str], None]) -> None:
         self._given, self._address, self._say = given, address, say
@@ -234,7 +234,7 @@ class _Enrolment:
         self._next = 0.0
 
     def look(self, roster: Roster | None = None) -> None:
-        """Tell the SuperLink what changed; what fails is tried again later."""
+        """Enrol and remove sites if the roster has changed; a failure is retried later."""
         if self._given.insecure or time.monotonic() < self._next:
             return
         about = (self._given.fleet / "roster.json").stat()
@@ -270,8 +270,8 @@ def _proxy(given: Serving, place: Path, link_port: int) -> Child:
     nginx = find_nginx()
     assert nginx is not None
     command = [nginx, "-p", str((place / "proxy").absolute()), "-c", str(conf.absolute())]
-    # Its workers would outlive a master that is killed with this program, and hold the port against
-    # the next one: told to end, it ends them too.
+    # If this program is killed, nginx gets SIGTERM and ends its workers. Killed itself, it would
+    # leave them running, and they would keep the port.
     return Child(
         "proxy", [*command, "-g", "daemon off;"], place / "logs" / "proxy.log",
         orphaned=signal.SIGTERM,
@@ -288,5 +288,5 @@ def _tell_where(given: Serving, proxied: bool, say: Callable[[str], None]) -> No
     else:
         say(
             f"serving on 127.0.0.1:{given.port} with TLS: this machine only, until a reverse "
-            f"proxy stands before it (see {given.fleet / 'nginx.conf'})"
+            f"proxy is set up (see {given.fleet / 'nginx.conf'})"
         )

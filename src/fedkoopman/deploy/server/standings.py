@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from fedkoopman.deploy.server.asking import Answers
+from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.server_state import STRIKES, ServerState
 from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import Acknowledged, Polled, Reply

@@ -1,19 +1,19 @@
-"""How a served run stands: a file that the server replaces whole, and what reads it.
+"""What people can see of a served run while it runs: `status.json` and `report.html`.
 
-`DIR/status.json` is for people and monitors. Nothing depends on it: the checkpoint knows all that
-must not be forgotten. An operator's wish to take a site back is a file, too, which the server picks
-up before its next slot.
+The server does not depend on these files: the checkpoint holds all that it needs to continue. An
+operator's request to readmit a site is a file too, which the server reads before its next slot.
 """
 
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.server.metrics import metrics_text, serve_metrics
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
 
@@ -23,25 +23,26 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EXPIRY_DAYS",
+    "LivePage",
     "StatusFile",
     "alive",
     "days_left",
-    "granted",
-    "metrics_text",
+    "delete_requests",
     "now",
     "read_site_status",
     "read_status",
+    "readmission_requests",
     "request_readmission",
-    "serve_metrics",
-    "wishes",
 ]
 
 FILE = "status.json"
 FORMAT = 1
-WISHES = "readmit"
-"""Directory of requests to take sites back, one file each."""
+REQUESTS = "readmit"
+"""Directory of requests to readmit sites, one file each."""
 EXPIRY_DAYS = 30
-"""Days before a certificate's end from which on it is warned about."""
+"""Days before a certificate expires from which on there is a warning."""
+PAGE_SECONDS = 60.0
+"""Seconds from one report.html to the next."""
 
 
 def now() -> str:
@@ -50,12 +51,12 @@ def now() -> str:
 
 
 class StatusFile:
-    """What the server shows of itself."""
+    """`status.json` of a run directory."""
 
     def __init__(self, folder: Path, about: Mapping[str, Any]) -> None:
         """Arguments:
         folder: the run directory.
-        about: what does not change while the server runs.
+        about: entries that do not change while the server runs.
         """
         self._path = folder / FILE
         self._about = {"format": FORMAT, **about, "pid": os.getpid(), "started": now()}
@@ -68,14 +69,14 @@ class StatusFile:
         seen: Mapping[str, Mapping[str, Any]],
         more: Mapping[str, Any],
     ) -> None:
-        """Show where the server is.
+        """Replace the file.
 
         Arguments:
-            step: what it does now.
+            step: what the server does now.
             state: after the last finished slot.
             roster: who is enrolled.
-            seen: by site, what is known of it since the server was started.
-            more: anything else.
+            seen: by site, `Rounds.seen`.
+            more: further entries.
         """
         sites = {
             site.name: {
@@ -87,11 +88,53 @@ class StatusFile:
         }
         content = {**self._about, "updated": now(), "step": step, "slot": state.slot, **more}
         text = json.dumps({**content, "sites": sites}, indent=1) + "\n"
-        # Not made to last, unlike the checkpoint: after a power cut, the next one is written soon.
+        # Not synced to the disk, unlike the checkpoint: after a power cut the next one comes soon.
         partial = self._path.with_name(f".{FILE}.{os.getpid()}")
         with writing(self._path):
             partial.write_text(text, encoding="utf-8")
             os.replace(partial, self._path)
+
+
+class LivePage:
+    """`report.html` of a run directory, rewritten every minute beside the slots.
+
+    One thread writes all pages. With a new thread for each page the C library would keep the 15 MB
+    of a page in the memory arena of every such thread.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        self._last = time.monotonic()
+        self._writer = ThreadPoolExecutor(1, "page")
+        self._page: Future[None] | None = None
+        self._failed = ""
+
+    def refresh(self) -> None:
+        """Begin a new page if the last one is old."""
+        busy = self._page is not None and not self._page.done()
+        if busy or time.monotonic() - self._last < PAGE_SECONDS:
+            return
+        self._last = time.monotonic()
+        self._page = self._writer.submit(self._write)
+
+    def finish(self) -> Path:
+        """Write the last page."""
+        from fedkoopman.reports.run import write_report
+
+        if self._page is not None:
+            wait([self._page])
+        return write_report(self._folder)
+
+    def _write(self) -> None:
+        try:
+            from fedkoopman.reports.run import write_report
+
+            write_report(self._folder)
+            self._failed = ""
+        except Exception as error:  # a failed page must not end the run
+            if str(error) != self._failed:
+                self._failed = str(error)
+                self._say(f"report.html was not written: {error}")
 
 
 def _of_site(state: "ServerState", name: str) -> dict[str, Any]:
@@ -150,12 +193,14 @@ def _read(path: Path, remedy: str) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:
-        raise InputError(f"{path} is damaged: it is written anew by whoever runs") from error
+        raise InputError(
+            f"{path} is damaged: it is replaced as soon as its server or agent runs"
+        ) from error
     return found
 
 
 def alive(status: Mapping[str, Any]) -> bool:
-    """Whether the server that wrote a status, on this machine, is still at work."""
+    """Whether the server that wrote a status still runs, on this machine."""
     if status.get("step") in ("finished", "stopped"):
         return False
     try:
@@ -168,7 +213,7 @@ def alive(status: Mapping[str, Any]) -> bool:
 
 
 def days_left(when: str) -> float | None:
-    """Days until a time; None if it is none."""
+    """Days until an ISO 8601 time; None if the text is not one."""
     try:
         then = datetime.fromisoformat(when)
     except ValueError:
@@ -178,7 +223,7 @@ def days_left(when: str) -> float | None:
 
 
 def request_readmission(folder: Path, site: str) -> None:
-    """Ask the server to take a site back that it has set aside.
+    """Ask the server to readmit a site that it has set aside.
 
     Arguments:
         folder: the run directory.
@@ -188,25 +233,25 @@ def request_readmission(folder: Path, site: str) -> None:
     if site not in sites:
         raise unknown_name("site", site, sites)
     if not sites[site]["set_aside"]:
-        raise InputError(f"site {site} is not set aside: there is nothing to take back")
-    with writing(folder / WISHES):
-        (folder / WISHES).mkdir(exist_ok=True)
+        raise InputError(f"site {site} is not set aside: it needs no readmission")
+    with writing(folder / REQUESTS):
+        (folder / REQUESTS).mkdir(exist_ok=True)
     name = hashlib.sha256(site.encode()).hexdigest()[:16]
-    write_whole(folder / WISHES / f"{name}.json", json.dumps({"site": site}).encode())
+    write_whole(folder / REQUESTS / f"{name}.json", json.dumps({"site": site}).encode())
 
 
-def wishes(folder: Path) -> dict[str, Path]:
-    """Sites that an operator wants back, and the files that say so."""
+def readmission_requests(folder: Path) -> dict[str, Path]:
+    """Sites that an operator wants to readmit, and the files that say so."""
     found = {}
-    for path in sorted((folder / WISHES).glob("*.json")):
+    for path in sorted((folder / REQUESTS).glob("*.json")):
         try:
             found[str(json.loads(path.read_text(encoding="utf-8"))["site"])] = path
         except (OSError, ValueError, KeyError, TypeError):
-            path.unlink(missing_ok=True)  # it says nothing
+            path.unlink(missing_ok=True)  # it cannot be read
     return found
 
 
-def granted(files: Mapping[str, Path]) -> None:
-    """Forget wishes that were granted, once that is saved."""
+def delete_requests(files: Mapping[str, Path]) -> None:
+    """Delete requests that were fulfilled, once the new state is saved."""
     for path in files.values():
         path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a site's store says of its samples: none lost, none doubled."""
+"""Counts of a site's samples: arrived, trained on, waiting."""
 
 import sqlite3
 from dataclasses import asdict, dataclass
@@ -8,7 +8,7 @@ __all__ = ["Account", "Counted", "account_of", "counted", "counts_of", "trained_
 
 @dataclass(frozen=True)
 class Counted:
-    """What waits for a slot."""
+    """Samples and segments that were counted for a slot."""
 
     samples: int
     segments: int
@@ -16,14 +16,14 @@ class Counted:
 
 @dataclass(frozen=True)
 class Account:
-    """Samples, of which `delivered` is always `trained` and `buffered` together.
+    """Numbers of samples; `delivered` is always `trained` plus `buffered`.
 
     Attributes:
-        delivered: that ever arrived.
-        trained: that a saved model holds.
-        buffered: that wait, those of an unacknowledged update among them.
-        unacknowledged: of these.
-        segments: how many wait.
+        delivered: all that arrived.
+        trained: those that a saved model was trained on.
+        buffered: those that wait, including those of an unacknowledged update.
+        unacknowledged: those of an unacknowledged update.
+        segments: how many segments wait.
     """
 
     delivered: int
@@ -44,7 +44,7 @@ def counted(c: sqlite3.Connection, slot: int) -> Counted:
 
 
 def account_of(c: sqlite3.Connection) -> Account:
-    """All that arrived, and where it is."""
+    """The account of a store."""
     ((delivered, trained, waiting),) = c.execute(
         "SELECT total(samples), total(samples * (consumed IS NOT NULL)), total(consumed IS NULL) "
         "FROM deliveries JOIN segments ON segment = segments.number"
@@ -65,7 +65,7 @@ def counts_of(c: sqlite3.Connection) -> dict[str, int]:
 
 
 def trained_by_slot(c: sqlite3.Connection) -> dict[int, int]:
-    """Samples by the slot whose saved model holds them."""
+    """Samples by the slot whose saved model was trained on them."""
     rows = c.execute(
         "SELECT consumed, sum(samples) FROM deliveries JOIN segments ON segment = segments.number "
         "WHERE consumed IS NOT NULL GROUP BY consumed ORDER BY consumed"

@@ -1,6 +1,6 @@
 """The site agent: it alone touches a site's data, and answers a closed list of requests.
 
-    python -m fedkoopman.deploy.site.agent --state DIR
+`agent_process` runs it as a process.
 
 It owns the data folder, the store and the ledger, and keeps compiled code warm. Whoever reaches its
 socket can ask for what stands in `deploy.wire` and nothing else: how much waits, an answer of the
@@ -9,8 +9,6 @@ answer is in the ledger before it leaves.
 """
 
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.servable import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
-from fedkoopman.deploy.site.rate import Rate
+from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.site.store import Store, StoreError, now
 from fedkoopman.deploy.wire import (
     Acknowledge,
@@ -40,7 +38,7 @@ from fedkoopman.deploy.wire import (
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import NUMERICS, __version__
 
-__all__ = ["Agent", "preview"]
+__all__ = ["Agent"]
 
 LOG = logging.getLogger("fedkoopman.agent")
 RATE, BURST = 20.0, 40
@@ -197,7 +195,7 @@ class Agent:
             "recorded": counts.train,
             "held_out": counts.held_out,
             "dropped": self.intake.catalogue.dropped()[-100:],
-            "not_settled": self.intake.settling.restless,
+            "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
         }
 
@@ -265,18 +263,3 @@ class Agent:
         text = str(reason).replace(str(self.store.path), "the site's store")
         text = " ".join(text.split())[:1000]
         return Refused(self.site, "".join(c if c.isprintable() else "?" for c in text))
-
-
-def preview(site: SiteFile, study: Study, identity: int, clients: int) -> list[str]:
-    """What a site would send, computed on its data without a server; see `deploy.site.preview`."""
-    from fedkoopman.deploy.site.preview import preview_lines
-
-    return preview_lines(site, study, identity, clients)
-
-
-if __name__ == "__main__":
-    from fedkoopman.deploy.site.agent_process import main
-
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # whatever still compiles or estimates in the background is not waited for

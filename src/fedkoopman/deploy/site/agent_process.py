@@ -1,6 +1,8 @@
 """The agent as a process: its settings, its log, its status file, and how it ends.
 
-Exit codes: 0 told to stop, 1 it failed, 2 the input is wrong, so that starting it again is no use.
+    python -m fedkoopman.deploy.site.agent_process --state DIR
+
+Exit statuses: 0 it was asked to stop, 1 it failed, 2 the input is wrong and a restart is no use.
 """
 
 import argparse
@@ -16,13 +18,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.deploy.heeding import heeded
 from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
-from fedkoopman.deploy.site.site_socket import listening, serve
-from fedkoopman.deploy.site.store import socket_path
+from fedkoopman.deploy.site.site_socket import listening, serve, socket_path
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.signals import stop_requested
 
 __all__ = ["main", "withheld"]
 
@@ -31,16 +32,18 @@ STOPPED, FAILED, WRONG_INPUT = 0, 1, 2
 LOOK = 0.5
 """Seconds between two looks at the data folder."""
 LOOKING = 0.1
-"""The share of time that looking may take, where there are so many files that it takes long."""
+"""The share of time that looking may take, if there are very many files."""
 REWIND = "rewind"
-"""A file in the state by which `join --rewind` asks once to forget which slots are over."""
+"""A file in the state, by which `join --rewind` asks to forget which slots are finished."""
 STATUS = 30.0
-"""Seconds after which the status is written though nothing happened."""
+"""Seconds after which the status is written even if nothing has changed."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve a site's data until told to stop."""
-    parser = argparse.ArgumentParser(prog="fedkoopman.deploy.site.agent", description=__doc__)
+    """Serve a site's data until this process is asked to stop."""
+    parser = argparse.ArgumentParser(
+        prog="fedkoopman.deploy.site.agent_process", description=__doc__
+    )
     parser.add_argument("--state", required=True, type=Path, metavar="DIR", help="of the site")
     parser.add_argument(
         "--settle", type=float, default=2.0, metavar="SECONDS",
@@ -61,9 +64,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def withheld(state: Path, kit: Kit) -> Callable[[], str]:
-    """Tells why a site does not consent to its kit's study, or nothing.
+    """A function that says why a site does not consent to its kit's study; "" if it does.
 
-    It is asked before every answer: who removes `consent.json` ends the site's part at once.
+    It is called before every answer, so that removing `consent.json` withdraws consent at once.
     """
     path = state / "consent.json"
     wanted = kit.fingerprint
@@ -91,24 +94,24 @@ def _run(state: Path, settle: float) -> None:
     def end() -> None:
         stop.set()
         if not serving.is_set():
-            os._exit(STOPPED)  # nothing is being answered, and the store bears it
+            os._exit(STOPPED)  # nothing is being answered yet, and the store survives it
 
-    with heeded(end) as asked:
-        _answer(state, settle, stop, asked, serving)
+    with stop_requested(end) as asked_to_stop:
+        _answer(state, settle, stop, asked_to_stop, serving)
 
 
 def _answer(
     state: Path,
     settle: float,
     stop: threading.Event,
-    asked: threading.Event,
+    asked_to_stop: threading.Event,
     serving: threading.Event,
 ) -> None:
-    """Open the site's data, and answer until it is time to stop.
+    """Open the site's data, and answer until `stop` is set.
 
     Arguments:
         stop: ends the answering.
-        asked: whether somebody asked for that.
+        asked_to_stop: whether a signal asked for that.
         serving: is set when the data are open.
     """
     kit = Kit.load(state / "kit")
@@ -131,28 +134,28 @@ def _answer(
     ) as agent:  # fmt: skip
         if (state / REWIND).exists():
             agent.buffer.rewind()
-            LOG.warning("which slots are over is forgotten, as was asked for")
+            LOG.warning("finished slots are forgotten, as --rewind asks")
             (state / REWIND).unlink()
-        with listening(socket_path(state)) as door:
+        with listening(socket_path(state)) as listener:
             serving.set()
             LOG.info("ready after %.1f s", time.monotonic() - began)
             for work in (_watch, _warm):
                 threading.Thread(target=work, args=(agent, state, stop), daemon=True).start()
-            serve(door, agent.answer, stop, _server(state))
-            if not asked.is_set():
+            serve(listener, agent.answer, stop, _server(state))
+            if not asked_to_stop.is_set():
                 raise ComputationError(
-                    f"{socket_path(state)} is gone: somebody clears its directory, set "
-                    "XDG_RUNTIME_DIR to another"
+                    f"{socket_path(state)} is gone, as its directory was cleared: set "
+                    "XDG_RUNTIME_DIR to another directory"
                 )
 
 
 def _watch(agent: Agent, state: Path, stop: threading.Event) -> None:
-    """Take in new files, and keep the status file true."""
+    """Read new files, and keep the status file up to date."""
     trouble, written, last = "", 0.0, ""
     pause = 0.0
     while not stop.wait(min(pause, STATUS)):
         if not socket_path(state).exists():
-            stop.set()  # nobody could ask any more; who is started anew makes another
+            stop.set()  # nobody can connect any more; a restarted agent makes a new one
             return
         began, problem, pause = time.monotonic(), "", LOOK
         try:
@@ -164,7 +167,7 @@ def _watch(agent: Agent, state: Path, stop: threading.Event) -> None:
             if now != last or began - written > STATUS:
                 write_whole(state / "status.json", json.dumps(told, indent=1).encode())
                 last, written = now, began
-        except Exception as error:  # as a full disk: it goes on when there is room
+        except Exception as error:  # a full disk, for example, may pass
             if stop.is_set():
                 return
             problem = " ".join(f"{error}".split()) or type(error).__name__
@@ -177,7 +180,7 @@ def _watch(agent: Agent, state: Path, stop: threading.Event) -> None:
 
 
 def _warm(agent: Agent, state: Path, stop: threading.Event) -> None:
-    """Compile before anybody asks."""
+    """Compile before the first request."""
     try:
         agent.warm()
     except Exception as error:
@@ -186,7 +189,7 @@ def _warm(agent: Agent, state: Path, stop: threading.Event) -> None:
 
 
 def _reported() -> Callable[[int, int], None]:
-    """Tells every few seconds how far reading is."""
+    """Logs every few seconds how far reading is."""
     last = [time.monotonic()]
 
     def progress(done: int, total: int) -> None:
@@ -198,10 +201,10 @@ def _reported() -> Callable[[int, int], None]:
 
 
 def _keep_compiled(state: Path) -> None:
-    """Let JAX keep compiled functions, unless it is told where; so that a restart is warm.
+    """Have JAX keep compiled functions, so that a restart is fast, unless it is told where.
 
-    They lie in the site's own directory, as they are code: nobody else may write them. Code is for
-    one kind of processor, so each machine has its own.
+    They are code, so they are in the site's own directory, where nobody else can write. They are
+    made for one kind of processor, so each machine has its own directory.
     """
     if "jax" in sys.modules or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
@@ -212,7 +215,7 @@ def _keep_compiled(state: Path) -> None:
 
 
 def _written(path: Path) -> Path:
-    """A path that stands in a file."""
+    """A path that is the content of a file."""
     try:
         return Path(path.read_text(encoding="utf-8").strip())
     except (OSError, UnicodeDecodeError) as error:
@@ -220,7 +223,7 @@ def _written(path: Path) -> Path:
 
 
 def _server(state: Path) -> str:
-    """Who is asked for by name at the other end, for the ledger."""
+    """The server's address, for the ledger."""
     try:
         return (state / "server").read_text(encoding="utf-8").strip()[:200] or "server"
     except (OSError, UnicodeDecodeError):
@@ -228,7 +231,7 @@ def _server(state: Path) -> str:
 
 
 class _OneLine(logging.Formatter):
-    """A record is one line, whatever is in it."""
+    """Formats every record as one printable line."""
 
     converter = staticmethod(time.gmtime)
 
@@ -248,3 +251,9 @@ def _log_lines() -> None:
 def _fail(message: object, code: int) -> int:
     print(f"error: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
     return code
+
+
+if __name__ == "__main__":
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # do not wait for background compilations and estimates

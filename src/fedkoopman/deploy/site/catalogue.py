@@ -1,7 +1,7 @@
-"""A site's files and the segments made of them, as they stand in the store.
+"""A site's files and the segments made from them, in the store.
 
 A file is taken whole or not at all: its segments are stored one by one while it is read, and count
-only when the last of them is there. What a crash leaves of a file is removed when it is read again.
+only when the last one is stored. After a crash, the segments of an unfinished file are removed.
 """
 
 import sqlite3
@@ -21,7 +21,7 @@ Kind = Literal["train", "held-out", "dropped"]
 
 
 class Stamp(NamedTuple):
-    """By which a file is seen to change; never compared with a clock."""
+    """Shows whether a file has changed; never compared with a clock."""
 
     size: int
     modified: int
@@ -32,9 +32,9 @@ class Entry:
     """A file.
 
     Attributes:
-        stamp, digest: as it was when it was read; the digest of one that was not is empty.
+        stamp, digest: when it was read; the digest is empty if it was not read.
         state: "reading", "taken" or "aside".
-        reason: why it is aside; of one that was taken, what happened to it since.
+        reason: why it is aside; for a taken file, what happened to it since.
     """
 
     stamp: Stamp
@@ -45,14 +45,14 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """A segment, and what was made of it.
+    """A segment and its estimated states.
 
     Attributes:
-        name: its own within the site.
-        kind: what it is good for.
+        name: unique within the site.
+        kind: what it is used for.
         reason: why it was dropped.
         states: (T, d).
-        observations: (T, m); needed of held-out ones only.
+        observations: (T, m); only for held-out segments.
     """
 
     name: str
@@ -80,13 +80,13 @@ class Catalogue:
         self._store = store
 
     def files(self) -> dict[str, Entry]:
-        """All files that were ever looked at, by path."""
+        """All known files, by path."""
         with self._store.looking() as c:
             rows = c.execute("SELECT path, size, modified, digest, state, reason FROM files")
             return {path: Entry(Stamp(a, b), digest, *rest) for path, a, b, digest, *rest in rows}
 
     def begin(self, path: str, stamp: Stamp, digest: str) -> None:
-        """Begin to read a file; what is there of it goes, unless it was taken."""
+        """Begin to read a file; its stored segments are removed, unless it was taken."""
         with self._store.writing() as c:
             _remove(c, path)
             _put(c, path, stamp, digest, "reading", "")
@@ -113,7 +113,7 @@ class Catalogue:
                 )
 
     def finish(self, path: str, deliver: bool) -> int:
-        """Take the file that was read, and tell how many samples arrived with it.
+        """Take the file that was read; gives how many samples arrived with it.
 
         Arguments:
             deliver: whether its segments arrive now.
@@ -147,14 +147,14 @@ class Catalogue:
                 c.execute(f"DELETE FROM {table}")
 
     def drop_unfinished(self) -> None:
-        """Remove the segments of files that were not read to their ends."""
+        """Remove the segments of files that were not read to the end."""
         with self._store.writing() as c:
             unfinished = c.execute("SELECT path FROM files WHERE state = 'reading'").fetchall()
             for (path,) in unfinished:
                 _remove(c, path)
 
     def taken_as(self, digest: str) -> str | None:
-        """The file of this content that was taken."""
+        """The taken file with this content."""
         with self._store.looking() as c:
             row = c.execute(
                 "SELECT path FROM files WHERE digest = ? AND state = 'taken'", (digest,)
@@ -180,7 +180,7 @@ class Catalogue:
         return Counts(numbers["train"], numbers["held-out"], numbers["dropped"], samples)
 
     def dropped(self) -> list[str]:
-        """The segments that are of no use, with the reasons."""
+        """The dropped segments, with the reasons."""
         with self._store.looking() as c:
             rows = c.execute(
                 "SELECT name, reason FROM segments WHERE kind = 'dropped' ORDER BY number"
@@ -204,7 +204,7 @@ def _put(
 
 
 def _remove(c: sqlite3.Connection, path: str) -> None:
-    """Remove a file that was not taken, with what there is of it."""
+    """Remove a file that was not taken, and its segments."""
     row = c.execute("SELECT state FROM files WHERE path = ?", (path,)).fetchone()
     if row is None:
         return

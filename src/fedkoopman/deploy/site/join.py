@@ -1,9 +1,8 @@
 """`fedkoopman join`: a site's processes, started together and kept running.
 
-The agent holds the data and does the work. The SuperNode, Flower's, talks to the server. The
-courier hands requests from the one to the other, and is all of ours that a message from outside
-meets first. None of them runs code that came over the network: what a site runs is its own
-installation, its own files and its kit, which somebody here has agreed to.
+The agent holds the data and trains. Flower's SuperNode talks to the server. The courier passes
+requests from the SuperNode to the agent. None of them runs code that came over the network: a site
+runs its own installation, its own files, and its kit, to which somebody at the site has agreed.
 """
 
 import json
@@ -22,13 +21,14 @@ from fedkoopman.deploy.flower.programs import (
     make_secret,
     supernode_command,
 )
-from fedkoopman.deploy.flower.signing_off import SERVER
-from fedkoopman.deploy.heeding import heeded
+from fedkoopman.deploy.flower.supernode import REFUSAL
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit
-from fedkoopman.deploy.site.store import socket_path, state_directory
+from fedkoopman.deploy.site.site_socket import socket_path
+from fedkoopman.deploy.site.store import state_directory
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError, short
+from fedkoopman.signals import stop_requested
 from fedkoopman.version import __version__
 
 __all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
@@ -36,7 +36,7 @@ __all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
 LOOK = 0.2
 """Seconds between looks at the processes."""
 WRONG = 2
-"""The agent's exit code for wrong input, after which it is not started again."""
+"""The agent's exit status for wrong input, after which it is not restarted."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Joining:
 
     Attributes:
         site: its file.
-        kit: what it takes part in.
-        state: where it keeps what it has and what it did.
+        kit: the study, its code and the site's key.
+        state: the site's directory.
         server: HOST:PORT.
     """
 
@@ -65,7 +65,7 @@ def prepare(
     insecure: bool,
     code: Callable[[Path], str],
 ) -> Joining:
-    """Read the site file and open its kit, if that has not been done.
+    """Read the site file, and open its kit if that has not been done.
 
     Arguments:
         path: of the site file.
@@ -73,7 +73,7 @@ def prepare(
         kit: the kit's file; None: NAME.kit beside the site file, or the one opened before.
         state: the site's directory; None: `.fedkoopman/NAME` beside the site file.
         insecure: whether to go without TLS and keys, on this machine alone.
-        code: asks for the code that unlocks a kit's file.
+        code: gives the code that unlocks a kit's file.
     """
     host = check_server(server)
     site = SiteFile.load(path)
@@ -112,7 +112,7 @@ def check_server(server: str) -> str:
 
 
 def asked_for(joining: Joining) -> list[str]:
-    """What a site is asked to agree to, in lines."""
+    """Lines that tell what a site is asked to agree to."""
     kit, study = joining.kit, joining.kit.study
     code = ", ".join(kit.code) or "none"
     own = str(joining.site.sensor.get("function", "")).rpartition(":")[0]
@@ -152,10 +152,10 @@ def consent(joining: Joining) -> None:
 
 
 def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> None:
-    """Take part until told to stop.
+    """Take part until this process is asked to stop.
 
     Arguments:
-        rewind: whether to forget which slots are over, where the server was set back.
+        rewind: whether to forget which slots are finished, after the server was restored.
     """
     state, kit = joining.state, joining.kit
     private_directory(state)
@@ -173,32 +173,30 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
         key=kit.node_key if kit.secure else None,
         memory=state / "node.json",
     )
-    agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent", "--state", str(state)]
+    agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent_process", "--state", str(state)]
     courier = courier_command(port=port, secret=secret, socket=socket)
-    with heeded() as asked, Supervisor(say) as children:
+    with stop_requested() as stop, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
-        children.start(
-            Child("supernode", node, logs / "supernode.log", env, echo=_about_server(say))
-        )
+        children.start(Child("supernode", node, logs / "supernode.log", env, echo=_refusals(say)))
         children.start(
             Child("courier", courier, logs / "courier.log", env, partners=("supernode",))
         )
         say(f"joining {joining.server} as {kit.site}; logs: {logs}")
-        while not asked.wait(LOOK):
+        while not stop.wait(LOOK):
             children.poll()
             if children.final("agent"):
                 raise InputError(children.last_line("agent").removeprefix("error: "))
         say("stopping")
 
 
-def _about_server(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Of all that a SuperNode says, pass on why it is not let in."""
+def _refusals(say: Callable[[str], None]) -> Callable[[str], None]:
+    """Pass on only those lines of a SuperNode that say why it is refused."""
 
-    def heard(line: str) -> None:
-        if line.startswith(SERVER):
+    def receive(line: str) -> None:
+        if line.startswith(REFUSAL):
             say(line)
 
-    return heard
+    return receive
 
 
 def _opened(

@@ -1,14 +1,16 @@
-"""The agent's door: a Unix socket that only its own user can reach, one exchange per connection.
+"""The agent's Unix socket, which only its own user can reach; one exchange per connection.
 
-A body is eight bytes that say its length, then itself, both ways. Whoever connects says nothing
-that is believed; who it is the system says.
+In both directions a body is sent as its length in eight bytes, and then its content. The peer's
+identity comes from the operating system, not from what it sends.
 """
 
+import hashlib
 import logging
 import os
 import socket
 import stat
 import struct
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,30 +20,64 @@ from pathlib import Path
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
-__all__ = ["ask", "listening", "serve"]
+__all__ = ["Rate", "ask", "listening", "serve", "socket_path"]
 
 LOG = logging.getLogger("fedkoopman.agent")
 AT_ONCE = 8
-"""Connections that are open at the same time; others wait."""
+"""Connections that are served at the same time; others wait."""
 WAITING = 128
-"""How many of them."""
-PATIENCE = 30.0
-"""Seconds in which a body must have come, or have gone."""
-HEED = 0.2
-"""Seconds within which a wish to stop is heard."""
+"""Connections that may wait."""
+TIMEOUT = 30.0
+"""Seconds in which a body must be received, or sent."""
+STOP_CHECK = 0.2
+"""Seconds between looks at the stop event."""
 LENGTH = struct.Struct(">Q")
 _CREDENTIALS = struct.Struct("3i")
 
 Answer = Callable[[bytes, str], bytes]
 
 
+def socket_path(state: Path) -> Path:
+    """Where the agent's socket is. Not in the state directory, as a socket's path must be short."""
+    base = os.environ.get("XDG_RUNTIME_DIR") or tempfile.gettempdir()
+    short = hashlib.sha256(os.path.abspath(state).encode("utf-8", "surrogateescape")).hexdigest()
+    return Path(base) / f"fedkoopman-{os.getuid()}" / f"{short[:16]}.sock"
+
+
+class Rate:
+    """A limit on how often something may happen (a token bucket). Threads may share it."""
+
+    def __init__(
+        self, per_second: float, most: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Arguments:
+
+        per_second: how often in the long run.
+        most: how often at once, after a pause.
+        clock: a monotonic clock.
+        """
+        self._per_second, self._most, self._clock = per_second, float(most), clock
+        self._left, self._seen = self._most, clock()
+        self._guard = threading.Lock()
+
+    def allows(self) -> bool:
+        """Whether it may happen now; if so, that is counted."""
+        with self._guard:
+            now = self._clock()
+            self._left = min(self._most, self._left + (now - self._seen) * self._per_second)
+            self._seen = now
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+
 def ask(path: Path, body: bytes, timeout: float | None = None) -> bytes:
-    """Ask the agent: one body there, one back.
+    """Send the agent one body, and receive one.
 
     Arguments:
         path: of the socket.
-        body: what is said.
-        timeout: seconds for each step; None waits, as training takes its time.
+        timeout: seconds for each step; None: no limit, as training takes long.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(timeout)
@@ -52,10 +88,10 @@ def ask(path: Path, body: bytes, timeout: float | None = None) -> bytes:
 
 @contextmanager
 def listening(path: Path) -> Iterator[socket.socket]:
-    """A socket of which nobody but its owner knows more than that it is there.
+    """A listening socket that only its owner can connect to.
 
     Arguments:
-        path: where; a socket that is left over there is replaced.
+        path: of the socket; an old one is replaced.
     """
     _own_directory(path.parent)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -63,7 +99,7 @@ def listening(path: Path) -> Iterator[socket.socket]:
         with suppress(FileNotFoundError):
             path.unlink()
         try:
-            listener.bind(str(path))  # in a directory that is closed to others
+            listener.bind(str(path))  # in a directory that others cannot enter
             path.chmod(0o600)
             listener.listen(WAITING)
         except OSError as error:
@@ -83,30 +119,30 @@ def serve(
     answer: Answer,
     stop: threading.Event,
     server: str = "server",
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT,
 ) -> None:
-    """Answer until told to stop; what is being answered then is answered to its end.
+    """Answer until `stop` is set; answers that have begun are finished.
 
     Arguments:
         listener: from `listening`.
-        answer: given a body and whose it is, what to say.
-        stop: when it is set, no more connections are taken.
-        server: who is behind those who connect, for the ledger.
-        patience: seconds in which a body must have come.
+        answer: given a body and the peer's description, the reply.
+        stop: when it is set, no more connections are accepted.
+        server: who the peer stands for, for the ledger.
+        timeout: seconds in which a body must be received.
     """
     free = threading.Semaphore(AT_ONCE)
     threads: list[threading.Thread] = []
-    listener.settimeout(HEED)
+    listener.settimeout(STOP_CHECK)
 
     def exchange(connection: socket.socket) -> None:
         try:
             with connection:
-                _exchange(connection, answer, server, patience)
+                _exchange(connection, answer, server, timeout)
         finally:
             free.release()
 
     while not stop.is_set():
-        if not free.acquire(timeout=HEED):
+        if not free.acquire(timeout=STOP_CHECK):
             continue
         try:
             connection, _ = listener.accept()
@@ -115,8 +151,8 @@ def serve(
             if listener.fileno() < 0:
                 break
             if not isinstance(error, TimeoutError):
-                LOG.warning("cannot take a connection: %s", error.strerror or error)
-                stop.wait(HEED)
+                LOG.warning("cannot accept a connection: %s", error.strerror or error)
+                stop.wait(STOP_CHECK)
             continue
         threads = [thread for thread in threads if thread.is_alive()]
         threads.append(threading.Thread(target=exchange, args=(connection,), daemon=True))
@@ -125,15 +161,15 @@ def serve(
         thread.join()
 
 
-def _exchange(connection: socket.socket, answer: Answer, server: str, patience: float) -> None:
+def _exchange(connection: socket.socket, answer: Answer, server: str, timeout: float) -> None:
     try:
         process, user, _ = _peer(connection)
         if user not in (os.getuid(), 0):
-            LOG.warning("refused: user %d (process %d) is not who runs this agent", user, process)
+            LOG.warning("refused: user %d (process %d) does not run this agent", user, process)
             return
-        body = _receive(connection, patience)
+        body = _receive(connection, timeout)
         reply = answer(body, f"{server} (process {process}, user {user})")
-        connection.settimeout(patience)
+        connection.settimeout(timeout)
         connection.sendall(LENGTH.pack(len(reply)) + reply)
     except InputError as error:
         LOG.warning("refused: %s", error)
@@ -142,17 +178,17 @@ def _exchange(connection: socket.socket, answer: Answer, server: str, patience: 
 
 
 def _peer(connection: socket.socket) -> tuple[int, int, int]:
-    """Process, user and group at the other end, as the system knows them."""
-    if not hasattr(socket, "SO_PEERCRED"):  # not on macOS, where the directory keeps others out
+    """Process, user and group at the other end, from the operating system."""
+    if not hasattr(socket, "SO_PEERCRED"):  # on macOS the directory keeps others out
         return 0, os.getuid(), os.getgid()
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     process, user, group = _CREDENTIALS.unpack(told)
     return process, user, group
 
 
-def _receive(connection: socket.socket, patience: float | None) -> bytes:
-    """One body; too large ones are refused before they are read."""
-    end = None if patience is None else time.monotonic() + patience
+def _receive(connection: socket.socket, timeout: float | None) -> bytes:
+    """One body; one that is too large is refused before it is read."""
+    end = None if timeout is None else time.monotonic() + timeout
     (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size, end))
     if length > LARGEST:
         raise InputError(f"a message of {length:,} bytes is announced, more than {LARGEST:,}")
@@ -165,7 +201,7 @@ def _exactly(connection: socket.socket, length: int, end: float | None) -> bytes
         if end is not None:
             left = end - time.monotonic()
             if left <= 0:
-                raise TimeoutError("the message does not come to its end")
+                raise TimeoutError("the message is incomplete")
             connection.settimeout(left)
         part = connection.recv(min(length - len(parts), 2**20))
         if not part:
@@ -175,7 +211,7 @@ def _exactly(connection: socket.socket, length: int, end: float | None) -> bytes
 
 
 def _own_directory(folder: Path) -> None:
-    """Make the directory, or see that nobody else made it."""
+    """Make the directory, or check that it belongs to this user."""
     remedy = "remove it, or set XDG_RUNTIME_DIR to a directory of your own"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """Which files of a site are complete: those that have stopped changing.
 
-Time is what a clock counts that nobody sets; a file's own instants are only ever compared with
-themselves. So it does not matter if the machine's clock jumps.
+Waiting is measured with a monotonic clock, and a file's modification time is compared only with its
+own earlier value. So it does not matter if the machine's clock jumps.
 """
 
 import glob
@@ -19,23 +19,23 @@ from fedkoopman.paths import shown
 __all__ = ["Settling", "candidates", "content_digest", "file_key", "stamp_of"]
 
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".swp", "~")
-"""How names of files end that somebody is still writing."""
+"""Endings of files that are still being written."""
 
 
 class Settling:
-    """Remembers since when files look as they do."""
+    """Remembers since when files have not changed."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         """Arguments:
 
         seconds: for how long a file must not have changed.
-        clock: that goes on steadily.
+        clock: a monotonic clock.
         """
         self._seconds, self._clock = seconds, clock
         self._seen: dict[Path, tuple[Stamp, float]] = {}
 
     def settled(self, files: Iterable[Path]) -> dict[Path, Stamp]:
-        """Of these files, those that have not changed for long enough, in their order."""
+        """The files that have not changed for long enough, in their order."""
         now, seen, found = self._clock(), dict[Path, tuple[Stamp, float]](), dict[Path, Stamp]()
         for path in files:
             stamp = stamp_of(path)
@@ -49,14 +49,14 @@ class Settling:
         return found
 
     @property
-    def restless(self) -> int:
-        """How many files are not settled yet."""
+    def unsettled(self) -> int:
+        """How many files may still be changing."""
         now = self._clock()
         return sum(now - since < self._seconds for _, since in self._seen.values())
 
 
 def candidates(site: SiteFile) -> list[Path]:
-    """The files that a site's patterns match and nobody is writing, in the order of `files`."""
+    """The files that match a site's patterns and are not being written, in the order of `files`."""
     found: dict[str, Path] = {}
     for pattern in site.data.files:
         for name in sorted(glob.glob(pattern, root_dir=site.folder, recursive=True)):
@@ -67,7 +67,7 @@ def candidates(site: SiteFile) -> list[Path]:
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Size and instant of the last change; None if there is no such file."""
+    """Size and modification time; None if there is no such file."""
     try:
         about = path.stat()
     except OSError:
@@ -85,7 +85,7 @@ def content_digest(path: Path) -> str:
 
 
 def file_key(site: SiteFile, path: Path) -> str:
-    """A file's name in the store: from the site's folder, if it lies below."""
+    """A file's name in the store: relative to the site's folder, if it is below."""
     try:
         name = path.relative_to(site.folder).as_posix()
     except ValueError:

@@ -1,22 +1,32 @@
-"""The manifest of a kit: whose it is, what it is for, and a hash of every file beside it."""
+"""What a kit contains: the study, its Python files, keys, and a manifest with a hash of each.
 
+A site gets the Python files that the study names, and those that they import from beside them.
+"""
+
+import ast
 import hashlib
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fedkoopman.config.site_sections import SiteName
 from fedkoopman.config.study import Study
+from fedkoopman.config.user_files import user_files
 from fedkoopman.deploy.provisioning.sealing import FORMAT, check_name
 from fedkoopman.errors import InputError
+from fedkoopman.paths import naming
 from fedkoopman.version import NUMERICS
 
-__all__ = ["KEYS", "MANIFEST", "checked", "fingerprint", "kit_content"]
+__all__ = ["KEYS", "MANIFEST", "check_content", "fingerprint", "kit_content", "shared_files"]
 
 KEYS = ("ca.crt", "node.key", "node.pub")
 MANIFEST = "manifest.json"
-AGAIN = "open the kit again, or ask for a new one"
+RESERVED = (MANIFEST, "study.toml", *KEYS)
+REMEDY = "open the kit again, or ask for a new one"
+LARGEST = 4 * 2**20
+"""Bytes of a Python file."""
 _KINDS: dict[str, type] = {
     "site": str,
     "identity": int,
@@ -26,6 +36,20 @@ _KINDS: dict[str, type] = {
     "secure": bool,
     "files": dict,
 }
+
+
+def shared_files(study: Study) -> dict[str, bytes]:
+    """What all sites get, by name: the resolved study and its Python files."""
+    found = {"study.toml": study.to_toml(lasting=True).encode()}
+    for file in user_files(study):
+        if file.is_absolute() or ".." in file.parts:
+            raise InputError(
+                f"the study names {file}, which is not below its directory: put it beside "
+                "study.toml, so that sites get a copy"
+            )
+        for name in _with_imported(study.root, file.as_posix()):
+            found[name] = _content(study.root / name)
+    return found
 
 
 def fingerprint(hashes: Mapping[str, str], version: str = NUMERICS) -> str:
@@ -49,8 +73,8 @@ def kit_content(
     """The files of a kit, the manifest among them.
 
     Arguments:
-        shared: what all sites get, from `code_files.shared_files`.
-        site: whose it is.
+        shared: what all sites get, from `shared_files`.
+        site: for which the kit is.
         identity: the site's place in the roster, from 0.
         clients: how many sites there are to be.
         digest: of the study.
@@ -70,12 +94,12 @@ def kit_content(
     return {MANIFEST: (json.dumps(manifest, indent=1) + "\n").encode(), **files}
 
 
-def checked(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
-    """The manifest among some files, if every one of them is as it says, and no other is there.
+def check_content(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
+    """Compare a kit's files with the manifest among them, which is returned.
 
     Arguments:
         content: by name.
-        where: they are, as it stands at the beginning of messages.
+        where: the kit, for messages.
     """
     made = _manifest(content.get(MANIFEST, b""), where)
     files: dict[str, str] = made["files"]
@@ -84,14 +108,60 @@ def checked(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
         if not what and _hash(content[name]) != files[name]:
             what = "has a changed"
         if what:
-            raise InputError(f"{where} {what} {name}: {AGAIN}")
+            raise InputError(f"{where} {what} {name}: {REMEDY}")
     wanted = {"study.toml", *(KEYS if made["secure"] else ())}
     if not wanted <= set(files) or (not made["secure"] and set(KEYS) & set(files)):
-        raise InputError(f"{where} does not have the files of a kit: {AGAIN}")
+        raise InputError(f"{where} does not have the files of a kit: {REMEDY}")
     # Another version's study may have keys that this one does not know.
     if made["version"] == NUMERICS and _digest(content["study.toml"], where) != made["study"]:
-        raise InputError(f"{where} has another study than its manifest says: {AGAIN}")
+        raise InputError(f"{where} has another study than its manifest says: {REMEDY}")
     return made
+
+
+def _with_imported(root: Path, first: str) -> list[str]:
+    """A file, and all that it imports from beside it, directly or not."""
+    waiting, found = [first], []
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        if check_name(name) in RESERVED:
+            raise InputError(f"a Python file is called {name}, as a file of a kit is: rename it")
+        found.append(name)
+        # Python looks imports up beside the first file, whichever module imports.
+        folder = PurePosixPath(first).parent
+        for module in _imported(root / name):
+            beside = folder / module
+            if (root / f"{beside}.py").is_file():
+                waiting.append(f"{beside}.py")
+            elif (root / beside).is_dir():
+                files = sorted((root / beside).rglob("*.py"))
+                waiting += [path.relative_to(root).as_posix() for path in files]
+    return found
+
+
+def _imported(path: Path) -> Iterator[str]:
+    """The top-level names of all modules that a file imports."""
+    try:
+        tree = ast.parse(_content(path), str(path))
+    except (SyntaxError, ValueError, RecursionError) as error:
+        cause = " ".join(str(error).split())
+        raise InputError(f"{path} is not valid Python ({cause}): correct the file") from error
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def _content(path: Path) -> bytes:
+    with naming(path):
+        try:
+            if path.stat().st_size > LARGEST:
+                raise InputError(f"{path} is larger than {LARGEST:,} bytes: name a smaller file")
+            return path.read_bytes()
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _digest(content: bytes, where: str) -> str:
@@ -99,11 +169,11 @@ def _digest(content: bytes, where: str) -> str:
         return Study.from_dict(tomllib.loads(content.decode())).digest()
     except (ValueError, RecursionError) as error:  # an InputError is a ValueError
         cause = " ".join(str(error).split())
-        raise InputError(f"{where} has a study.toml that cannot be read: {cause}") from error
+        raise InputError(f"{where} has an unreadable study.toml: {cause}") from error
 
 
 def _manifest(content: bytes, where: str) -> dict[str, Any]:
-    damaged = f"{where} has no manifest that can be read: {AGAIN}"
+    damaged = f"{where} has no readable manifest: {REMEDY}"
     try:
         made = json.loads(content)
         its_format = made["format"]

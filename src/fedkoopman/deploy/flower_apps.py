@@ -1,10 +1,10 @@
-"""The two functions that Flower starts itself, for those who use its own commands.
+"""The two apps that Flower starts when its own commands are used.
 
     flower-supernode --insecure --superlink HOST:PORT --node-config 'socket="/run/site/agent.sock"'
-    flwr run DIRECTORY-OF-THIS-PACKAGE/app NAME --run-config 'settings="/srv/study/serve.json"'
+    flwr run DIRECTORY-OF-THIS-PACKAGE/flower/app NAME --run-config 'settings="/srv/serve.json"'
 
-They do what `fedkoopman join` and `fedkoopman serve` do, in a new process for each message: the
-site's data stay behind its agent, and the code is that of each machine's own installation.
+They do what `fedkoopman join` and `fedkoopman serve` do, in a new process for each message. A
+site's data stay behind its agent, and each machine runs the code of its own installation.
 """
 
 from pathlib import Path
