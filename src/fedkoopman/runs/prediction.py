@@ -24,9 +24,6 @@ from fedkoopman.sensors import Sensor
 
 __all__ = ["Prediction", "predict_observations", "predict_states"]
 
-PLAUSIBLE = 1e100
-"""Values beyond are neither states nor measurements, and would overflow where they are squared."""
-
 OFF_GRID = 0.1
 """How far an instant may be off the model's grid, in sampling intervals."""
 
@@ -57,7 +54,6 @@ def predict_states(
         stds: standard deviations of the states; None takes them as exact.
     """
     learned = model.learned_
-    _check_values(states)
     for i, rows in enumerate(states.trajectories):
         if len(rows) < learned.architecture.window:
             raise InputError(
@@ -97,7 +93,7 @@ def predict_observations(
     observation_noise: Any,
     process_noise: Any = None,
     initial_mean: Any = None,
-    initial_cov: Any = None,
+    initial_cov: Any = 1.0,
 ) -> Prediction:
     """Filter observations through the model, then forecast from the last state.
 
@@ -108,12 +104,6 @@ def predict_observations(
         process_noise: in lifted coordinates; None takes the model's own.
     """
     learned = model.learned_
-    if observations.dim != sensor.dim:
-        raise InputError(
-            f"{observations.source} has {observations.dim} observed components but the sensor "
-            f"observes {sensor.dim}: choose the columns or mend the sensor"
-        )
-    _check_values(observations)
     seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
     kalman = KoopmanFilter(
         model,
@@ -121,7 +111,7 @@ def predict_observations(
         observation_noise=observation_noise,
         process_noise=process_noise,
         initial_mean=initial_mean,
-        initial_cov=1.0 if initial_cov is None else initial_cov,
+        initial_cov=initial_cov,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
@@ -141,17 +131,6 @@ def predict_observations(
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
     return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
-
-
-def _check_values(found: Observations) -> None:
-    for i, rows in enumerate(found.trajectories):
-        bad = np.argwhere(np.abs(rows) > PLAUSIBLE)
-        if len(bad):
-            row, column = bad[0]
-            raise InputError(
-                f"{found.where(i)} holds {rows[row, column]:g} in sample {row + 1}, component "
-                f"{column + 1}, which is no measurement: mend it, or check the unit"
-            )
 
 
 def _on_grid(found: Observations, dt: float) -> Observations:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import noise_of, sensor_of
+from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.observations import Observations
 from fedkoopman.data.segments import segments
@@ -15,12 +15,17 @@ from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.kalman import lift_noise
 from fedkoopman.paths import shown
 from fedkoopman.runs.prediction import Prediction, predict_observations
+from fedkoopman.runs.site_estimation import check_width, initial_mean
 
 __all__ = ["predict_site"]
 
 
 def predict_site(
-    model: Fitted, site: SiteFile, steps: int, process_noise: Any = None
+    model: Fitted,
+    site: SiteFile,
+    steps: int,
+    process_noise: Any = None,
+    observations: Observations | None = None,
 ) -> Prediction:
     """Filter all segments of a site through the model, and forecast from the end of each.
 
@@ -31,6 +36,7 @@ def predict_site(
         steps: how many applications of K.
         process_noise: variance of the model's error per step, in units of the states; None takes
             what was measured in training, or else the site's.
+        observations: what the site recorded, if that is read already; None reads its segments.
     """
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
@@ -39,8 +45,6 @@ def predict_site(
             f"{where}: data.inputs names {', '.join(site.data.inputs)} but a learned model takes "
             "no inputs: leave them out"
         )
-    dt = model.learned_.dt
-    parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
     if process_noise is None and model.noise_ is None:
         if site.noise.process == "auto":
             raise InputError(
@@ -48,18 +52,13 @@ def predict_site(
                 "--process-noise, a variance per step in units of the states"
             )
         process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
-    sensor = sensor_of(site.sensor, dim, seed=0, folder=site.folder, key=f"{where}: sensor")
+    sensor = sensor_for(site, dim)
+    observations = observations or _on_grid(site, model.learned_.dt)
+    check_width(observations, sensor)
     if site.noise.observation == "auto":
-        observed = guessed_noise([part.observations for part in parts], where)
+        observed = guessed_noise(list(observations.trajectories), where)
     else:
         observed = noise_of(site.noise.observation, sensor.dim, f"{where}: noise.observation")
-    observations = Observations(
-        site.name,
-        tuple(part.observations for part in parts),
-        tuple(part.name for part in parts),
-        tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
-    )
-    mean = np.broadcast_to(np.asarray(site.initial.mean, float), (dim,))
     return predict_observations(
         model,
         sensor,
@@ -67,6 +66,17 @@ def predict_site(
         steps,
         observation_noise=observed,
         process_noise=None if process_noise is None else lift_noise(model, process_noise),
-        initial_mean=np.array(mean),
+        initial_mean=initial_mean(site, dim),
         initial_cov=noise_of(site.initial.cov, dim, f"{where}: initial.cov"),
+    )
+
+
+def _on_grid(site: SiteFile, dt: float) -> Observations:
+    """A site's segments on the model's grid, those without any observation left out."""
+    parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
+    return Observations(
+        site.name,
+        tuple(part.observations for part in parts),
+        tuple(part.name for part in parts),
+        tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
     )

@@ -95,7 +95,7 @@ def _prepared(call: _Call) -> Sites:
     system = system_of(study)
     files = site_files(study, system)
     surveys = surveys_of(study, system, files, tell)
-    sensors = [sensor_for(site, system) for site in files]
+    sensors = [sensor_for(site, system.dim) for site in files]
     knowledge = [
         Knowledge(site, sensor, found.held_out)
         for site, sensor, found in zip(files, sensors, surveys, strict=True)

@@ -2,12 +2,8 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from fedkoopman.config.site_sections import DataSection
-from fedkoopman.config.source_file import TABLES
-from fedkoopman.data.tables import open_table
-from fedkoopman.paths import shown
 from fedkoopman.survey.channel_statistics import Channel
 
 _APART = 1.5
@@ -87,22 +83,3 @@ def interval_notes(interval: float, dt: float) -> Iterator[str]:
             f"samples are {interval:.6g} apart but the study's dt is {dt:.6g}: they are resampled "
             "without averaging, and keep their noise"
         )
-
-
-def column_notes(path: Path, data: DataSection) -> Iterator[str]:
-    """Columns that look like segments or instants and are not used.
-
-    Arguments:
-        path: one of the site's files.
-        data: which columns are used.
-    """
-    if path.suffix.lower() not in TABLES:
-        return
-    used = (*data.columns, *data.inputs, data.segment, data.time)
-    names = open_table(path, shown(path)).names
-    for key, otherwise in (
-        ("segment", "every file counts as one segment"),
-        ("time", "rows count as one dt apart"),
-    ):
-        if not getattr(data, key) and key in names and key not in used:
-            yield f"{shown(path)} has a column {key!r} but data.{key} is not set: {otherwise}"

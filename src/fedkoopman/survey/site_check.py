@@ -64,7 +64,7 @@ def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tu
     files = site_files(study, system)
     surveys = surveys_of(study, system, files, tell)
     known = [
-        Knowledge(site, sensor_for(site, system), found.held_out)
+        Knowledge(site, sensor_for(site, system.dim), found.held_out)
         for site, found in zip(files, surveys, strict=True)
     ]
     system, parameters = known_system(study, system, known, tell)

@@ -12,13 +12,13 @@ import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.held_out import held_out
+from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
 from fedkoopman.errors import InputError
 from fedkoopman.paths import naming, shown
 from fedkoopman.survey.channel_statistics import Channel, ChannelTally
 from fedkoopman.survey.notes import (
     channel_notes,
-    column_notes,
     interval_notes,
     segment_notes,
 )
@@ -142,14 +142,14 @@ def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | Non
         kept = held_out(site.data.held_out, names, bases)
     facts = [replace(fact, held_out=keep) for fact, keep in zip(facts, kept, strict=True)]
     channels = tuple(tally.channel() for tally in tallies)
-    files = site.files()
+    taken = columns_taken(site)
     notes = (
         *channel_notes(channels, site.sensor.get("angles", ()), len(facts)),
         *segment_notes(len(set(bases)), sum(fact.cut for fact in facts), any(kept), site.data),
         *interval_notes(float(np.median(intervals)) if intervals else dt, dt),
-        *column_notes(files[0], site.data),
+        *([taken] if taken else []),
     )
-    return Survey(site.name, dt, len(files), tuple(facts), channels, notes)
+    return Survey(site.name, dt, len(site.files()), tuple(facts), channels, notes)
 
 
 def _longest_run(missing: np.ndarray) -> int:

@@ -57,7 +57,7 @@ class Intake(ABC):
         """
         self.site, self.study, self.store = site, study, store
         self.system: System = site_system(study, site)
-        self.sensor: Sensor = sensor_for(site, self.system)
+        self.sensor: Sensor = sensor_for(site, self.system.dim)
         self.catalogue = Catalogue(store)
         self.settling = Settling(settle)
         self.catalogue.drop_unfinished()
