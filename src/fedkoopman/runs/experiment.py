@@ -16,7 +16,7 @@ from fedkoopman.federation.policies import Policy, Random, RoundRobin, Threshold
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
-from fedkoopman.runs.site_preparation import Sites, prepared_sites
+from fedkoopman.runs.site_preparation import Sites
 from fedkoopman.systems import System
 from fedkoopman.user_code import load_object
 
@@ -98,9 +98,14 @@ def parts_of(study: Study, seed: int, clients: int, system: System | None = None
     )
 
 
-def experiment_of(study: Study, seed: int) -> Experiment:
-    """The experiment of one seed; random sensors are drawn from it, one per client."""
-    sites = prepared_sites(study) if study.sites.files else None
+def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experiment:
+    """The experiment of one seed; random sensors are drawn from it, one per client.
+
+    Arguments:
+        sites: what the study's sites have prepared; None where clients are simulated.
+    """
+    if study.sites.files and sites is None:
+        raise ValueError("the study has site files: give what prepared_sites makes of them")
     system = system_of(study) if sites is None else sites.system
     count = study.clients.count if sites is None else len(sites.sites)
     parts = parts_of(study, seed, count, system)
