@@ -1,12 +1,12 @@
 """A data format is one file of another package: JSON lines, here, through every command."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import fedkoopman as fk
 from fedkoopman.cli import main
 from fedkoopman.config.formats import FORMATS
 from fedkoopman.config.site_file import SiteFile
@@ -74,27 +74,62 @@ def as_json_lines(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.usefixtures("jsonl")
-def test_it_is_read_by_every_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main(["init", "swings", "--example", "pendulum"]) == 0
-    shutil.copytree("swings", "json")
-    files = list(Path("json").glob("*/data/*.csv"))
-    assert files
-    for path in files:
-        as_json_lines(path)
-    for path in Path("json").glob("*/site.toml"):
-        path.write_text(path.read_text().replace(".csv", ".jsonl"))
+STUDY = """
+name = "tiny"
+slots = 2
+[system]
+name = "van-der-pol"
+[sites]
+files = ["site.toml"]
+[clients]
+count = 1
+probability = 1.0
+[network]
+components = 3
+hidden_layers = 1
+width = 4
+[training]
+epochs = 1
+[policy]
+segments = 1
+[evaluation]
+horizon = 2
+"""
+SITE = """
+name = "lab"
+[data]
+files = "z.csv"
+columns = ["x", "y"]
+segment = "swing"
+[sensor]
+kind = "identity"
+[noise]
+observation = 0.01
+process = 0.01
+"""
 
-    few = ["--set", "slots=3", "--set", "training.epochs=1", "--no-progress"]
-    capsys.readouterr()
-    for folder in ("swings", "json"):
-        assert main(["check", f"{folder}/study.toml", "--no-progress"]) == 0
-        assert main(["run", f"{folder}/study.toml", *few, "--out", f"{folder}/run"]) == 0
-    text, again = (Path(f"{d}/run/model.safetensors").read_bytes() for d in ("swings", "json"))
-    assert text == again
+
+def write_study(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "study.toml").write_text(STUDY)
+    (folder / "site.toml").write_text(SITE)
+    swings = fk.simulate(fk.systems.VanDerPol(), steps=40, batch=3)
+    rows = [f"s{n},{x!r},{y!r}" for n, swing in enumerate(swings) for x, y in swing.tolist()]
+    (folder / "z.csv").write_text("\n".join(["swing,x,y", *rows]) + "\n")
+
+
+@pytest.mark.usefixtures("jsonl")
+def test_it_is_read_by_every_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in (Path("text"), Path("json")):
+        write_study(folder)
+    as_json_lines(Path("json/z.csv"))
+    Path("json/site.toml").write_text(SITE.replace(".csv", ".jsonl"))
+    assert main(["check", "json/study.toml", "--no-progress"]) == 0
+    for name in ("text", "json"):
+        assert main(["run", f"{name}/study.toml", "--no-progress", "--out", f"{name}/run"]) == 0
+    models = [Path(f"{name}/run/model.safetensors").read_bytes() for name in ("text", "json")]
+    assert models[0] == models[1]
 
     Path("sensor.toml").write_text('kind = "identity"\n')
     Path("z.csv").write_text("segment,time,x,y\n" + "a,0.02,1,\na,0.04,1.1,2\nb,0.02,1,2\n")

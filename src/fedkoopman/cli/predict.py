@@ -176,7 +176,7 @@ def _from_site(
 ) -> tuple["Prediction", str]:
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.data.observations import columns_taken
-    from fedkoopman.runs.site_prediction import predict_site
+    from fedkoopman.runs.prediction import predict_site
 
     chosen = SiteFile.load(site)
     return predict_site(model, chosen, steps, variances), columns_taken(chosen)
@@ -192,7 +192,7 @@ def _from_observations(
 ) -> tuple["Prediction", str]:
     from fedkoopman.config.sensor_file import in_flat_words, read_sensor
     from fedkoopman.data.observations import columns_taken, observations_of
-    from fedkoopman.runs.site_prediction import predict_site
+    from fedkoopman.runs.prediction import predict_site
 
     with in_flat_words():
         site = read_sensor(sensor, data, **about)

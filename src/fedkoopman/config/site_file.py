@@ -69,8 +69,10 @@ class SiteFile(Section):
             if not isinstance(given, kind):
                 object.__setattr__(self, part.name, kind.from_table(given, _known()))
         object.__setattr__(self, "path", Path(self.path))
-        if len(self.data.columns) > 1:  # a single one may be a matrix, in files of variables
-            self.check_observed(len(self.data.columns), "data.columns names")
+        count = len(self.data.columns)
+        # a single column may be a matrix, in files of variables, unless it has a scale of its own
+        if count > 1 or (count and isinstance(self.data.scale, tuple)):
+            self.check_observed(count, "data.columns names")
         if self.observed is not None:
             self.check_observed(self.observed, "the sensor observes")
 

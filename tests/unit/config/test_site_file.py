@@ -167,6 +167,10 @@ def bad(text: str, *says: str) -> Any:
             "sensor.angles is [1] but the sensor observes 1 component",
         ),
         bad(
+            CONTENT.replace("[[1, 0]]", "[[1, 0], [0, 1]]"),
+            "sensor.matrix has 2 rows but data.columns names 1 component:",
+        ),
+        bad(
             LEAST.replace('"identity"', '"linear"\nmatrix = [[1]]').replace(
                 '"z.csv"', '"z.csv"\ncolumns = ["a", "b"]'
             ),
@@ -195,11 +199,11 @@ def bad(text: str, *says: str) -> Any:
         bad(LEAST + "[noise]\nobservation = -1", "noise.observation is -1", '"auto" or'),
         bad(
             CONTENT.replace("observation = 0.01", "observation = { diagonal = [1, 2] }"),
-            "noise.observation.diagonal has 2 numbers but the sensor observes 1 component",
+            "noise.observation.diagonal has 2 numbers but data.columns names 1 component",
         ),
         bad(
             CONTENT.replace("observation = 0.01", "observation = [1, 2]"),
-            "noise.observation.diagonal has 2 numbers but the sensor observes 1 component",
+            "noise.observation.diagonal has 2 numbers but data.columns names 1 component",
         ),
         bad(LEAST + "[noise]\nobservation = [1, -2]", "noise.observation.diagonal[1] is -2"),
         bad(LEAST + "[noise]\nobservation = []", "noise.observation is []", "list of variances"),
