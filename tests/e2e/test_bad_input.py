@@ -23,10 +23,12 @@ class Case(NamedTuple):
 CASES = {
     # wrong shapes
     "ragged-csv": Case(("line 3", "1 cells", "2 columns"), data="z1,z2\n1,2\n3\n"),
-    "too-few-columns": Case(("1 observed components", "observes 2"), data="z1\n1\n2\n"),
-    "too-many-columns": Case(("3 observed components", "observes 2"), data="a,b,c\n1,2,3\n"),
+    "too-few-columns": Case(("matrix has 2 rows", "z.csv has 1 component:"), data="z1\n1\n2\n"),
+    "too-many-columns": Case(
+        ("matrix has 2 rows", "z.csv has 3 components"), data="a,b,c\n1,2,3\n"
+    ),
     "matrix-rows-differ": Case(
-        ("matrix in sensor.toml", "different lengths"),
+        ("sensor.toml: matrix is", "all of one length"),
         sensor='kind = "linear"\nmatrix = [[1, 0, 0], [0, 1]]\n',
     ),
     "process-noise-shape": Case(("process_noise", "(2,)"), more=("--process-noise", "1,2")),
@@ -34,13 +36,13 @@ CASES = {
         ("initial_mean", "2 numbers", "3 states"), sensor=LINEAR + "initial_mean = [0, 0]\n"
     ),
     # noise that is no covariance
-    "negative-noise": Case(("noise in sensor.toml", "positive"), sensor=LINEAR + "noise = -1\n"),
+    "negative-noise": Case(("sensor.toml: noise is -1", ">= 0"), sensor=LINEAR + "noise = -1\n"),
     "indefinite-noise": Case(
-        ("noise in sensor.toml", "positive semi-definite", "-1"),
+        ("sensor.toml: noise", "positive semi-definite", "-1"),
         sensor=LINEAR + "noise = [[1, 2], [2, 1]]\n",
     ),
     "asymmetric-noise": Case(
-        ("noise in sensor.toml", "not symmetric"), sensor=LINEAR + "noise = [[1, 0], [1, 1]]\n"
+        ("sensor.toml: noise", "not symmetric"), sensor=LINEAR + "noise = [[1, 0], [1, 1]]\n"
     ),
     "negative-process-noise": Case(("process_noise", "positive"), more=("--process-noise=-2",)),
     "text-process-noise": Case(("--process-noise", "'much'"), more=("--process-noise", "much")),
@@ -55,7 +57,7 @@ CASES = {
     "dt-zero": Case(("--dt is 0",), more=("--dt", "0")),
     # a sensor that does not fit
     "sensor-dimension": Case(
-        ("matrix in sensor.toml has 2 columns", "3 states"),
+        ("sensor.toml: matrix has rows of 2 numbers", "3 states"),
         sensor='kind = "linear"\nmatrix = [[1, 0], [0, 1]]\n',
     ),
     "sensor-identity": Case(
@@ -72,9 +74,13 @@ CASES = {
     "header-only": Case(("z.csv has no rows",), data="z1,z2\n"),
     "no-header": Case(("begins with numbers", "names the columns"), data="1,2\n3,4\n"),
     "text-cell": Case(("line 3", "'high'", "column 'z2'"), data="z1,z2\n1,2\n3,high\n"),
-    "infinite-cell": Case(("inf", "sample 1"), data="z1,z2\ninf,2\n3,4\n"),
+    "infinite-cell": Case(("inf", "row 1", "line 2"), data="z1,z2\ninf,2\n3,4\n"),
     "unknown-column": Case(("'z3'", "z1, z2"), more=("--columns", "z1,z3")),
     "unknown-column-in-sensor": Case(("'q2'",), sensor=LINEAR + 'columns = ["z1", "q2"]\n'),
+    "segments-interleaved": Case(
+        ("segment 'a' comes back in row 3", "sort the rows by segment"),
+        data="segment,z1,z2\na,1,2\nb,1,2\na,1,2\n",
+    ),
     "unknown-segment": Case(("'trial'",), more=("--segment-column", "trial")),
     "unknown-time": Case(("'clock'",), more=("--time-column", "clock")),
     "missing-file": Case(("there is no file no.csv",), instead={"z.csv": "no.csv"}),

@@ -12,7 +12,9 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.cli import estimate as verb
+from fedkoopman.data.site_knowledge import guessed_noise
 from fedkoopman.estimation.checks import METHODS
+from fedkoopman.estimation.noise import estimate_noise
 
 OPTIONS = ["--system", "lorenz63", "--sensor", "sensor.toml"]
 COLUMNS = ["step", "time", "x1", "x2", "x3", "x1_std", "x2_std", "x3_std"]
@@ -113,6 +115,24 @@ def test_the_sensor_files_initial_state_is_used(site, z: np.ndarray) -> None:
     np.testing.assert_allclose(states(read(Path("states.npz")))[0], e.mean, rtol=1e-9)
 
 
+def test_noise_that_is_not_known_is_estimated(site, z: np.ndarray) -> None:
+    z += np.random.default_rng(0).normal(0, 0.1, z.shape)
+    np.save("z.npy", z)
+    text = Path("sensor.toml").read_text(encoding="utf-8").replace("noise = 0.5", 'noise = "auto"')
+    Path("sensor.toml").write_text(text, encoding="utf-8")
+    more = ["--process-noise", "0.001", "--out", "states.npz"]
+    assert site.run("estimate", "z.npy", *OPTIONS, *more).code == 0
+    system, sensor = fk.systems.Lorenz63(), fk.LinearSensor(np.eye(3)[:2])
+    found = estimate_noise(
+        system, sensor, [z], process_noise=0.001, process_structure="fixed",
+        observation_noise=guessed_noise([z], ""),
+    )  # fmt: skip
+    noise = found.observation_noise
+    assert not np.allclose(np.diag(noise), 1.0, atol=0.02)  # which counts where nothing is said
+    e = fk.estimate(system, sensor, z, observation_noise=noise, process_noise=0.001)
+    np.testing.assert_allclose(states(read(Path("states.npz")))[0], e.mean, rtol=1e-6)
+
+
 def test_blank_cells_are_missing_observations(site, z: np.ndarray) -> None:
     lines = Path("z.csv").read_text(encoding="utf-8").splitlines()
     lines[6], lines[9] = ",", lines[9].split(",")[0] + ","
@@ -179,7 +199,7 @@ def test_a_filter_that_diverges_is_a_failed_computation(site) -> None:
 
 
 def test_a_partial_divergence_is_told_and_left_blank(site, z: np.ndarray) -> None:
-    np.savez("runs.npz", good=z, wild=1e200 * z)
+    np.savez("runs.npz", good=z, wild=1e99 * z)
     outcome = site.run("estimate", "runs.npz", *OPTIONS, "--out", "s.csv")
     assert outcome.code == 0
     assert outcome.err.startswith("warning: ") and "segment wild" in outcome.err

@@ -14,6 +14,10 @@ from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.kalman import KoopmanFilter
 
 SENSOR = 'kind = "linear"\nmatrix = [[1, 0]]\nnoise = 0.01\ninitial_cov = 4.0\n'
+NOTE = (
+    "note: in {} the column 'segment' tells segments apart and the column 'time' gives the "
+    "sampling instants: give --segment-column '' or --time-column '' to do without\n"
+)
 COLUMNS = ["segment", "step", "time", "theta", "omega", "theta_std", "omega_std"]
 
 
@@ -78,7 +82,7 @@ def test_a_forecast_from_states_is_the_librarys(lab, learned, out) -> None:
     outcome = lab.run(
         "predict", "model.safetensors", "x.csv", "--steps", "20", "--out", out, "--plot", "f.png"
     )
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err) == (0, NOTE.format("x.csv"))
     assert outcome.out == (
         f"wrote {out} and f.png: 20 steps ahead of 2 segments; uncertainty from the model's "
         "errors, measured on x.csv\n"
@@ -131,7 +135,7 @@ def test_a_forecast_from_observations_is_the_filters(lab, learned) -> None:
         "predict", "model.safetensors", "z.csv", "--sensor", "sensor.toml", "--steps", "50",
         "--out", "f.csv", "--plot", "f.svg",
     )  # fmt: skip
-    assert (outcome.code, outcome.err) == (0, "")
+    assert (outcome.code, outcome.err) == (0, NOTE.format("z.csv"))
     assert "uncertainty from the filter's covariance and the model's errors" in outcome.out
     assert "filter: log-likelihood per sample" in outcome.out and "NIS" in outcome.out
     table = read("f.csv")
@@ -267,11 +271,17 @@ CASES = {
         {"x.csv": "time,theta,omega\n0,1,2\n0.02,1,2\n0.08,1,2\n"},
     ),
     "huge state": Case(
-        PREDICT, ("1e+300 in sample 2, component 1",), {"x.csv": "theta,omega\n1,2\n1e300,2\n"}
+        PREDICT,
+        ("row 2 of x.csv", "1e+300 in column 'theta'"),
+        {"x.csv": "theta,omega\n1,2\n1e300,2\n"},
     ),
-    "huge observation": Case(FILTER, ("-1e+200 in sample 1",), {"z.csv": "z\n-1e200\n1\n"}),
+    "huge observation": Case(
+        FILTER, ("row 1 of z.csv", "-1e+200 in column 'z'"), {"z.csv": "z\n-1e200\n1\n"}
+    ),
     "back in time": Case(
-        PREDICT, ("x.csv", "time 0.0"), {"x.csv": "time,theta,omega\n0.02,1,2\n0.0,1,2\n"}
+        PREDICT,
+        ("x.csv", "time 0, which goes back"),
+        {"x.csv": "time,theta,omega\n0.02,1,2\n0.0,1,2\n"},
     ),
     "out format": Case(PREDICT.replace("f.csv", "f.txt"), ("'.txt'", ".csv")),
     "out is data": Case(PREDICT.replace("f.csv", "x.csv"), ("x.csv is given twice",)),
@@ -279,7 +289,7 @@ CASES = {
     "no sensor file": Case(FILTER.replace("sensor.", "no."), ("no sensor file no.toml",)),
     "sensor of another state": Case(
         FILTER,
-        ("3 columns", "2 states"),
+        ("matrix has rows of 3 numbers", "2 states"),
         {"sensor.toml": 'kind = "linear"\nmatrix = [[1, 0, 0]]\n'},
     ),
     "sensor of more": Case(

@@ -40,7 +40,9 @@ def test_the_python_examples_run(
 def test_the_sensor_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "sensor.toml"
     path.write_text(blocks("toml")[0], encoding="utf-8")
-    assert read_sensor(path).columns == ("first", "third")
+    data = tmp_path / "observations.csv"
+    data.write_text("first,third\n1,2\n", encoding="utf-8")
+    assert read_sensor(path, data).data.columns == ("first", "third")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -41,7 +41,7 @@ def estimate(
     data: Annotated[
         Path,
         typer.Argument(
-            help="Observations: CSV or Parquet with named columns, NPY or NPZ with (T, m) or "
+            help="Observations: CSV, Parquet or MAT with named columns, NPY or NPZ with (T, m) or "
             "(B, T, m) arrays. Blank and NaN are missing.",
             show_default=False,
         ),
@@ -204,8 +204,8 @@ def estimate(
     ] = None,
 ) -> None:
     """Estimate a system's states, with standard deviations, from noisy partial observations."""
-    from fedkoopman.config.sensor_file import read_sensor
-    from fedkoopman.data.observations import read_observations
+    from fedkoopman.config.sensor_file import in_flat_words, read_sensor
+    from fedkoopman.data.observations import columns_taken, observations_of
     from fedkoopman.durable import check_output, written_whole
     from fedkoopman.reports.plots import PLOTS, plot_states
     from fedkoopman.reports.states import TABLES, write_states
@@ -221,21 +221,18 @@ def estimate(
         raise unknown_name("method", method, METHODS)
     if dt is not None and not 0 < dt < math.inf:
         raise InputError(f"--dt is {dt}: give a sampling interval greater than 0")
-    sensor_file = read_sensor(sensor)
-    observations = read_observations(
-        data,
-        columns=columns.split(",") if columns else sensor_file.columns,
-        segment_column=segment_column,
-        time_column=time_column,
-    )
+    chosen = tuple(columns.split(",")) if columns else ()
+    site = read_sensor(sensor, data, columns=chosen, segment=segment_column, time=time_column)
+    with in_flat_words():
+        observations = observations_of(site)
 
     # everything above has checked the input without JAX; from here on it is loaded
     from fedkoopman.runs.site_estimation import estimate_site
 
-    with progress_bar(progress, len(observations.trajectories)) as advance:
+    with in_flat_words(), progress_bar(progress, len(observations.trajectories)) as advance:
         states = estimate_site(
             system,
-            sensor_file,
+            site,
             observations,
             parameters=parameters,
             dt=dt,
@@ -254,6 +251,8 @@ def estimate(
         rows = write_states(partial[0], states)
         if plot is not None:
             plot_states(partial[1], states)
+    if note := columns_taken(site, "--{}-column ''"):
+        typer.echo(f"note: {note}", err=True)
     if states.diverged:
         typer.echo(
             f"warning: the {method} diverged on segment {', '.join(states.diverged)}: "

@@ -1,8 +1,9 @@
 """`fedkoopman predict`: what comes after a user's states or observations."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +25,8 @@ fedkoopman predict m.safetensors x.npy --steps 50 --plot forecast.png
 """
 
 SOURCE, OUTPUT = "Data", "Output"
+WITHOUT = "--{}-column ''"
+"""How to do without a column that is taken unasked."""
 
 
 def predict(
@@ -137,48 +140,46 @@ def predict(
     from fedkoopman.koopman import load_model
 
     loaded = load_model(model)
-    chosen = columns.split(",") if columns else None
+    variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     if site is not None:
-        found = _from_site(loaded, site, steps, process_noise)
-    elif sensor is None or data is None:
-        assert data is not None
-        found = _from_states(loaded, data, steps, chosen, segment_column, time_column)
+        found, note = _from_site(loaded, site, steps, variances)
     else:
-        found = _from_observations(
-            loaded, data, sensor, steps, chosen, segment_column, time_column, process_noise
-        )
+        assert data is not None
+        about = {
+            "columns": tuple(columns.split(",")) if columns else (),
+            "segment": segment_column,
+            "time": time_column,
+        }
+        if sensor is None:
+            found, note = _from_states(loaded, data, steps, about)
+        else:
+            found, note = _from_observations(loaded, data, sensor, steps, about, variances)
     _write(found, out, plot)
+    if note:
+        typer.echo(f"note: {note}", err=True)
 
 
 def _from_states(
-    model: "DeepKoopman",
-    data: Path,
-    steps: int,
-    columns: list[str] | None,
-    segment_column: str | None,
-    time_column: str | None,
-) -> "Prediction":
+    model: "DeepKoopman", data: Path, steps: int, about: Mapping[str, Any]
+) -> tuple["Prediction", str]:
+    """A forecast, and what is to be told of the file's columns."""
+    from fedkoopman.data.observations import columns_taken
     from fedkoopman.data.state_files import read_states
     from fedkoopman.runs.prediction import predict_states
 
-    states, stds = read_states(
-        data,
-        model,
-        columns=columns,
-        segment_column=segment_column,
-        time_column=time_column,
-    )
-    return predict_states(model, states, steps, stds)
+    site, states, stds = read_states(data, model, **about)
+    return predict_states(model, states, steps, stds), columns_taken(site, WITHOUT)
 
 
 def _from_site(
-    model: "DeepKoopman", site: Path, steps: int, process_noise: str | None
-) -> "Prediction":
+    model: "DeepKoopman", site: Path, steps: int, variances: Any
+) -> tuple["Prediction", str]:
     from fedkoopman.config.site_file import SiteFile
-    from fedkoopman.runs.site_prediction import predict_site
+    from fedkoopman.data.observations import columns_taken
+    from fedkoopman.runs.prediction import predict_site
 
-    variances = None if process_noise is None else numbers(process_noise, "--process-noise")
-    return predict_site(model, SiteFile.load(site), steps, variances)
+    chosen = SiteFile.load(site)
+    return predict_site(model, chosen, steps, variances), columns_taken(chosen)
 
 
 def _from_observations(
@@ -186,43 +187,17 @@ def _from_observations(
     data: Path,
     sensor: Path,
     steps: int,
-    columns: list[str] | None,
-    segment_column: str | None,
-    time_column: str | None,
-    process_noise: str | None,
-) -> "Prediction":
-    from fedkoopman.config.sensor_file import read_sensor
-    from fedkoopman.data.observations import read_observations
-    from fedkoopman.koopman.kalman import lift_noise
-    from fedkoopman.runs.prediction import predict_observations
+    about: Mapping[str, Any],
+    variances: Any,
+) -> tuple["Prediction", str]:
+    from fedkoopman.config.sensor_file import in_flat_words, read_sensor
+    from fedkoopman.data.observations import columns_taken, observations_of
+    from fedkoopman.runs.prediction import predict_site
 
-    if process_noise is None and model.noise_ is None:
-        raise InputError(
-            "the model does not say how far off it is, which a filter must know: give "
-            "--process-noise, a variance per step in units of the states"
-        )
-    sensor_file = read_sensor(sensor)
-    dim = model.architecture_.state_dim
-    sensor_file.check_states(dim)
-    observations = read_observations(
-        data,
-        columns=columns or sensor_file.columns,
-        segment_column=segment_column,
-        time_column=time_column,
-    )
-    noise = None
-    if process_noise is not None:
-        noise = lift_noise(model, numbers(process_noise, "--process-noise"))
-    return predict_observations(
-        model,
-        sensor_file.sensor(dim),
-        observations,
-        steps,
-        observation_noise=sensor_file.noise,
-        process_noise=noise,
-        initial_mean=sensor_file.initial_mean,
-        initial_cov=sensor_file.initial_cov,
-    )
+    with in_flat_words():
+        site = read_sensor(sensor, data, **about)
+        found = predict_site(model, site, steps, variances, observations_of(site))
+    return found, columns_taken(site, WITHOUT)
 
 
 def _check_files(

@@ -132,13 +132,16 @@ def _run(
     from fedkoopman.runs.run import Progress
     from fedkoopman.runs.run import run as run_study
 
+    sites = None
     if study.sites.files:
         from fedkoopman.runs.run_directory import RunDirectory
         from fedkoopman.runs.site_preparation import prepared_sites
 
         RunDirectory.foresee(out, study, resume)
         with site_progress(progress) as tell_sites:
-            prepared_sites(study, tell_sites)
+            sites = prepared_sites(study, tell_sites)
+        for note in sites.notes:
+            typer.echo(f"note: {note}", err=True)
     raise_if_interrupted()
     count = seeds or (len(list(out.glob("seed-*"))) if resume else 0) or 1
     with slot_progress(progress, study.slots * count) as (tally, show):
@@ -148,7 +151,9 @@ def _run(
             show()
 
         try:
-            return run_study(study, seeds=seeds, out=out, resume=resume, progress=tell).summary
+            return run_study(
+                study, seeds=seeds, out=out, resume=resume, progress=tell, sites=sites
+            ).summary
         except KeyboardInterrupt:
             if not (out / "run.json").is_file():
                 raise

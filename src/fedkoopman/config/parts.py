@@ -13,6 +13,7 @@ import numpy as np
 
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.sections import per_client
+from fedkoopman.config.tables import ALIASES
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import shown
@@ -142,7 +143,11 @@ def sensor_of(
         folder: where a function's file is looked up.
         key: the table's dotted key, for messages.
     """
-    options = {name: value for name, value in table.items() if name not in ("kind", "seed")}
+    options = {
+        ALIASES.get(name, name): value
+        for name, value in table.items()
+        if name not in ("kind", "seed")
+    }
     with _naming(key):
         sensor: Sensor
         if table["kind"] == "random-frame":
@@ -157,7 +162,7 @@ def sensor_of(
             h = load_object(options.pop("function"), folder)
             if not callable(h):
                 raise InputError(f"{table['function']!r} is not a function: write z = h(x)")
-            sensor = FunctionSensor(h, **options)
+            sensor = FunctionSensor(h, options.pop("observed"), **options)
         sensor.check_state(state_dim)
         return sensor
 
@@ -182,14 +187,14 @@ def site_files(study: "Study", system: System | None = None) -> tuple["SiteFile"
                 f"{shown(site.path)}: data.inputs names {len(site.data.inputs)} columns but the "
                 f"system takes {system.input_dim} inputs: name one column per input"
             )
-        sensor_for(site, system)
+        sensor_for(site, system.dim)
     return tuple(files)
 
 
-def sensor_for(site: "SiteFile", system: System) -> Sensor:
-    """The site's sensor."""
-    key = f"{shown(site.path)}: sensor"
-    return sensor_of(site.sensor, system.dim, seed=0, folder=site.folder, key=key)
+def sensor_for(site: "SiteFile", state_dim: int) -> Sensor:
+    """The site's sensor, for so many states."""
+    key, seed = f"{shown(site.path)}: sensor", site.sensor.get("seed", 0)
+    return sensor_of(site.sensor, state_dim, seed=seed, folder=site.folder, key=key)
 
 
 def noise_of(form: Any, dim: int, key: str) -> np.ndarray:

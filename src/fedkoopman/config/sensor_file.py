@@ -1,216 +1,114 @@
-"""A site's sensor as a TOML file: what it observes of the state, and how noisily.
+"""A sensor file: the part of a site file that says how a site sees the state, without tables.
 
-    kind = "linear"                     # linear | identity | random-frame | function
+    kind = "linear"                     # the keys of [sensor]
     matrix = [[1, 0, 0], [0, 0, 1]]     # z = (x − offset) matrixᵀ
-    noise = 0.5                         # variance: a number, a diagonal or a matrix
+    noise = 0.5                         # noise.observation; 1 if absent
+    columns = ["first", "third"]        # data.columns
 
-The file is checked without loading JAX; `SensorFile.sensor` builds the sensor.
+It is read as the site file that it stands for, by the same rules.
 """
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+import glob
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from fedkoopman.covariance import covariance
+from fedkoopman.config.formats import check_source
+from fedkoopman.config.loader import read_toml
+from fedkoopman.config.rules import LARGEST
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.tables import ALIASES, KINDS
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.user_code import load_object
+from fedkoopman.paths import naming, readable_file, shown
 
-if TYPE_CHECKING:
-    from fedkoopman.sensors import Sensor
+__all__ = ["KEYS", "in_flat_words", "read_sensor", "site_of_file"]
 
-OF_ANY_KIND = ("kind", "noise", "columns", "initial_mean", "initial_cov")
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "linear": ("matrix",),
-    "identity": (),
-    "random-frame": ("seed",),
-    "function": ("function", "dim"),
+_PLACES = {
+    "columns": ("data", "columns"),
+    "noise": ("noise", "observation"),
+    "initial_mean": ("initial", "mean"),
+    "initial_cov": ("initial", "cov"),
 }
-OPTIONAL: Mapping[str, tuple[str, ...]] = {
-    "linear": ("offset", "angles"),
-    "identity": ("angles",),
-    "random-frame": ("dim",),
-    "function": ("angles",),
+"""Where a key that is not the sensor's own stands in a site file."""
+
+KEYS = {"kind", *_PLACES, *ALIASES}.union(*KINDS.values())
+
+_FLAT = {f"{section}.{key}": name for name, (section, key) in _PLACES.items()} | {
+    "data.segment": "--segment-column",
+    "data.time": "--time-column",
+    **{f"sensor.{key}": key for key in KEYS},
 }
-KEYS = {*OF_ANY_KIND}.union(*REQUIRED.values(), *OPTIONAL.values())
+_WORDS = re.compile(rf"\b({'|'.join(map(re.escape, _FLAT))})\b")
 
 
-@dataclass(frozen=True)
-class SensorFile:
-    """The checked content of a sensor file.
+def read_sensor(
+    path: Path,
+    data: Path,
+    *,
+    columns: tuple[str, ...] = (),
+    segment: str | None = None,
+    time: str | None = None,
+) -> SiteFile:
+    """The site file that a sensor file and a file of observations stand for.
 
-    Attributes:
-        path: the file.
-        kind: linear, identity, random-frame or function.
-        matrix, offset: of a linear sensor.
-        noise: observation noise covariance, as a number, a diagonal or a matrix of variances.
-        angles: indices of observed components that wrap at 2π.
-        columns: the data's columns in the sensor's order.
-        initial_mean, initial_cov: what is known of the state before the first observation.
-        seed: of a random frame.
-        function: `file.py:name` of a function sensor, the file beside the sensor file.
-        dim: number of observed components, where the kind needs it.
+    Arguments:
+        path: the sensor file.
+        data, columns, segment, time: as of `site_of_file`; without columns, the sensor file's.
     """
-
-    path: Path
-    kind: str
-    matrix: np.ndarray | None = None
-    offset: np.ndarray | None = None
-    noise: np.ndarray | float = 1.0
-    angles: tuple[int, ...] = ()
-    columns: tuple[str, ...] | None = None
-    initial_mean: np.ndarray | None = None
-    initial_cov: np.ndarray | float | None = None
-    seed: int = 0
-    function: str | None = None
-    dim: int | None = None
-
-    def sensor(self, state_dim: int) -> "Sensor":
-        """Build the sensor for a system with `state_dim` states, checking that they fit."""
-        from fedkoopman.sensors import FunctionSensor, LinearSensor
-
-        name = self.path.name
-        if self.kind == "linear":
-            assert self.matrix is not None
-            if self.matrix.shape[1] != state_dim:
-                raise InputError(
-                    f"matrix in {name} has {self.matrix.shape[1]} columns but the system has "
-                    f"{state_dim} states: give each row one number per state"
-                )
-            if self.offset is not None and self.offset.shape != (state_dim,):
-                raise InputError(
-                    f"offset in {name} has {self.offset.size} numbers but the system has "
-                    f"{state_dim} states: give one per state"
-                )
-            return LinearSensor(self.matrix, self.offset, angles=self.angles)
-        if self.kind == "identity":
-            self.check_observed(state_dim)
-            return LinearSensor(np.eye(state_dim), angles=self.angles)
-        if self.kind == "random-frame":
-            frame = LinearSensor.random_frame(state_dim, self.dim, seed=self.seed)
-            self.check_observed(frame.dim)
-            return frame
-        assert self.function is not None and self.dim is not None
-        h = load_object(self.function, self.path.parent)
-        if not callable(h):
-            raise InputError(f"{self.function!r} in {name} is not a function: write z = h(x)")
-        return FunctionSensor(h, self.dim, angles=self.angles)
-
-    def check_observed(self, dim: int) -> None:
-        """Check noise, angles and columns against the number of observed components."""
-        name = self.path.name
-        covariance(self.noise, dim, f"noise in {name}")
-        if any(i >= dim for i in self.angles):
-            raise InputError(
-                f"angles in {name} is {list(self.angles)} but the sensor observes {dim} "
-                f"components: write indices from 0 to {dim - 1}"
-            )
-        if self.columns is not None and len(self.columns) != dim:
-            raise InputError(
-                f"columns in {name} names {len(self.columns)} columns but the sensor observes "
-                f"{dim} components: name one column per component"
-            )
-
-    def check_states(self, state_dim: int) -> None:
-        """Check the initial state's law against the system's dimension."""
-        if self.initial_mean is not None and self.initial_mean.shape != (state_dim,):
-            raise InputError(
-                f"initial_mean in {self.path.name} has {self.initial_mean.size} numbers but the "
-                f"system has {state_dim} states: give one per state"
-            )
-        if self.initial_cov is not None:
-            covariance(self.initial_cov, state_dim, f"initial_cov in {self.path.name}")
-
-
-def read_sensor(path: Path) -> SensorFile:
-    """Read and check a sensor file; an unknown key fails and names the nearest known one."""
-    if not path.is_file():
-        raise InputError(f"there is no sensor file {path}: check the path")
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path.name} is not valid TOML: {error}") from error
-    _check_keys(content, path.name)
-
-    fields: dict[str, Any] = {"path": path, "kind": content["kind"]}
-    for key, ndim in (("matrix", 2), ("offset", 1), ("initial_mean", 1)):
-        if key in content:
-            fields[key] = _numbers(content[key], key, path.name, (ndim,))
-    for key in ("noise", "initial_cov"):
-        if key in content:
-            fields[key] = _numbers(content[key], key, path.name, (0, 1, 2))
-    for key in ("seed", "dim"):
-        if key in content:
-            fields[key] = _integer(content[key], key, path.name, 1 if key == "dim" else 0)
-    if "angles" in content:
-        fields["angles"] = tuple(
-            _integer(i, "angles", path.name, 0)
-            for i in _list(content["angles"], "angles", path.name)
+    if not readable_file(path):
+        raise InputError(f"there is no sensor file {shown(path)}: check the path")
+    check_source(data, shown(data))
+    tables: dict[str, dict[str, Any]] = {"sensor": {}, "data": {}, "noise": {"observation": 1.0}}
+    with naming(path):
+        for key, value in read_toml(path).items():
+            if key not in KEYS:
+                raise unknown_name("key", key, KEYS)
+            section, name = _PLACES.get(key, ("sensor", key))
+            tables.setdefault(section, {})[name] = value
+        chosen = columns or tables["data"].get("columns", ())
+        return site_of_file(
+            data, columns=chosen, segment=segment, time=time, path=path, tables=tables
         )
-    if "columns" in content:
-        fields["columns"] = tuple(
-            _text(c, "columns", path.name) for c in _list(content["columns"], "columns", path.name)
+
+
+def site_of_file(
+    data: Path,
+    *,
+    columns: Any = (),
+    segment: str | None = None,
+    time: str | None = None,
+    path: Path = Path("site.toml"),
+    tables: Mapping[str, Any] | None = None,
+) -> SiteFile:
+    """A site whose data is one file, of which no segment is cut.
+
+    Arguments:
+        data: the file.
+        columns: its observed columns; all that are left if empty.
+        segment, time: the columns that tell segments apart and give the instants; None takes those
+            called so, if there are any.
+        path: the file that says so, for messages and for what it names.
+        tables: the other tables of the site file; without, every column is a state.
+    """
+    check_source(data, shown(data))
+    about = {
+        "files": glob.escape(str(data.absolute())),
+        "columns": columns,
+        "longest": LARGEST,
+        **{key: name for key, name in (("segment", segment), ("time", time)) if name is not None},
+    }
+    with in_flat_words():
+        return SiteFile.from_dict(
+            {"sensor": {"kind": "identity"}, **(tables or {}), "name": "site", "data": about}, path
         )
-    if "function" in content:
-        fields["function"] = _text(content["function"], "function", path.name)
-    found = SensorFile(**fields)
-    observed = found.dim if found.matrix is None else len(found.matrix)
-    if observed is not None:
-        found.check_observed(observed)
-    return found
 
 
-def _check_keys(content: Mapping[str, Any], name: str) -> None:
-    for key in content:
-        if key not in KEYS:
-            raise unknown_name(f"key in {name}", key, KEYS)
-    kind = content.get("kind", "")
-    if kind not in REQUIRED:
-        problem = f"has kind = {kind!r}" if kind else "has no kind"
-        raise InputError(f"{name} {problem}: write kind as one of {', '.join(REQUIRED)}")
-    for key in REQUIRED[kind]:
-        if key not in content:
-            raise InputError(f"{name} has no {key!r}, which kind = {kind!r} needs: add it")
-    known = OF_ANY_KIND + REQUIRED[kind] + OPTIONAL[kind]
-    for key in content:
-        if key not in known:
-            raise InputError(
-                f"{name} has {key!r}, which kind = {kind!r} does not take: "
-                "remove it or change the kind"
-            )
-
-
-def _numbers(value: object, key: str, name: str, ndims: tuple[int, ...]) -> np.ndarray:
+@contextmanager
+def in_flat_words() -> Iterator[None]:
+    """Let errors name a key as it stands in a sensor file, or the option that takes its place."""
     try:
-        array = np.array(value)
-    except ValueError:
-        raise InputError(f"{key} in {name} has rows of different lengths: {value}") from None
-    if array.dtype.kind not in "fi" or array.size == 0:
-        raise InputError(f"{key} in {name} is {value!r}: write numbers")
-    if array.ndim not in ndims:
-        forms = " or ".join(("a number", "a list", "a list of rows")[n] for n in ndims)
-        raise InputError(f"{key} in {name} is {value!r}: write {forms}")
-    if not np.isfinite(array).all():
-        raise InputError(f"{key} in {name} is {value!r}: write finite numbers")
-    return array.astype(np.float64)
-
-
-def _integer(value: object, key: str, name: str, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{key} in {name} is {value!r}: write an integer of at least {least}")
-    return value
-
-
-def _list(value: object, key: str, name: str) -> list[object]:
-    if not isinstance(value, list):
-        raise InputError(f"{key} in {name} is {value!r}: write a list, [...]")
-    return value
-
-
-def _text(value: object, key: str, name: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{key} in {name} is {value!r}: write text in quotes")
-    return value
+        yield
+    except InputError as error:
+        raise InputError(_WORDS.sub(lambda word: _FLAT[word[0]], str(error))) from error

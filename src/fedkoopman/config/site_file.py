@@ -15,6 +15,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from fedkoopman.config.formats import check_source
 from fedkoopman.config.loader import Section, key, keys_of, listed, read_toml, unknown_key
 from fedkoopman.config.site_sections import (
     Bounds,
@@ -24,7 +25,6 @@ from fedkoopman.config.site_sections import (
     SiteName,
     SiteSensor,
 )
-from fedkoopman.config.source_file import TABLES, check_source
 from fedkoopman.config.toml import comment, toml_key, toml_value
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
@@ -69,8 +69,10 @@ class SiteFile(Section):
             if not isinstance(given, kind):
                 object.__setattr__(self, part.name, kind.from_table(given, _known()))
         object.__setattr__(self, "path", Path(self.path))
-        if self.data.columns and all(f.lower().endswith(TABLES) for f in self.data.files):
-            self.check_observed(len(self.data.columns), "data.columns names")
+        count = len(self.data.columns)
+        # a single column may be a matrix, in files of variables, unless it has a scale of its own
+        if count > 1 or (count and isinstance(self.data.scale, tuple)):
+            self.check_observed(count, "data.columns names")
         if self.observed is not None:
             self.check_observed(self.observed, "the sensor observes")
 
@@ -116,10 +118,10 @@ class SiteFile(Section):
     @property
     def observed(self) -> int | None:
         """Number of observed components, where the sensor says it by itself."""
-        kind = self.sensor["kind"]
-        if kind == "linear":
+        if "matrix" in self.sensor:
             return len(self.sensor["matrix"])
-        return int(self.sensor["dim"]) if kind == "function" else None
+        given: int | None = self.sensor.get("observed", self.sensor.get("dim"))
+        return given
 
     def files(self) -> tuple[Path, ...]:
         """The site's files, each once: pattern by pattern, in the order of their names."""
@@ -149,8 +151,8 @@ class SiteFile(Section):
         """
         said = f"{source} {count} component{'s' * (count > 1)}"
         if self.observed is not None and self.observed != count:
-            own = f"dim is {self.observed}"
-            if self.sensor["kind"] == "linear":
+            own = f"{'dim' if 'dim' in self.sensor else 'observed'} is {self.observed}"
+            if "matrix" in self.sensor:
                 own = f"matrix has {self.observed} row{'s' * (self.observed > 1)}"
             raise InputError(f"sensor.{own} but {said}: choose the columns or mend the sensor")
         angles = self.sensor.get("angles", ())

@@ -22,10 +22,11 @@ from fedkoopman.config.rules import (
     plain,
     refused,
 )
-from fedkoopman.config.tables import Covariance, Sensor
+from fedkoopman.config.tables import KINDS, Covariance, Sensor
 from fedkoopman.errors import InputError, short
 
-KINDS = ("linear", "identity", "function")
+AUTO = "auto"
+"""Of a column: the one with the usual name, if there is one."""
 MOST_HELD_OUT = 0.9
 LARGEST = 1e100
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -46,9 +47,9 @@ class SiteName:
 
 @dataclass(frozen=True)
 class OptionalName:
-    """A column's name, or "" for none."""
+    """A column's name, "" for none, or "auto" for the column with the usual name."""
 
-    allows: str = 'a column\'s name, or "" for none'
+    allows: str = '"auto", a column\'s name, or "" for none'
 
     def read(self, value: Any, key: str) -> str:
         """The name as it is."""
@@ -77,22 +78,40 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class SiteSensor:
-    """A sensor as in sensor files; a site knows its own, so that none is drawn at random."""
+class SiteSensor(Sensor):
+    """A sensor as in studies; a site knows its own, so that a drawn one has its seed."""
 
-    allows: str = (
-        'a table [sensor] of kind "linear" (<matrix>, offset, angles), "identity" (angles) or '
-        '"function" (<function>, <dim>, angles)'
-    )
+    @property
+    def allows(self) -> str:
+        """The kinds with their keys."""
+        return super().allows.replace("a table { kind = ... }", "a table [sensor]")
 
     def read(self, value: Any, key: str) -> dict[str, Any]:
         """The table, with every value in its normal form."""
-        if not isinstance(value, Mapping):
-            raise refused(value, key, self.allows)
-        if "kind" in value:
-            Choice(KINDS).read(value["kind"], f"{key}.kind")
-            return Sensor().read(value, key)
-        raise InputError(f"{key} has no kind: give kind = {Choice(KINDS).allows}")
+        table = super().read(value, key)
+        if "seed" in KINDS[table["kind"]] and "seed" not in table:
+            raise InputError(
+                f"{key}.kind is {table['kind']!r}, which is drawn at random: give its seed, as "
+                "seed = 0"
+            )
+        return table
+
+
+@dataclass(frozen=True)
+class SiteCovariance(Covariance):
+    """A covariance as in studies; a bare list is a diagonal, and a list of rows is a matrix."""
+
+    allows: str = (
+        "a variance >= 0, a list of variances, { diagonal = [...] } or { matrix = [[...], ...] }"
+    )
+
+    def read(self, value: Any, key: str) -> float | dict[str, Any]:
+        """As of `Covariance`."""
+        given = plain(value)
+        if isinstance(given, list | tuple) and given:
+            form = "matrix" if isinstance(given[0], list | tuple) else "diagonal"
+            given = {form: given}
+        return super().read(given, key)
 
 
 @dataclass(frozen=True)
@@ -126,7 +145,8 @@ class DataSection(Section):
     files: tuple[str, ...] = key(
         MISSING,
         Names("a file or a pattern such as data/*.csv, or a list of them", single=True, least=1),
-        "The site's files, relative to this one: CSV, Parquet, NPY, NPZ or MAT",
+        "The site's files, relative to this one: CSV, Parquet, NPY, NPZ or MAT, or a format that "
+        "another package adds",
     )
     columns: tuple[str, ...] = key(
         (),
@@ -135,12 +155,16 @@ class DataSection(Section):
         "for tables of nothing else",
     )
     segment: str = key(
-        "",
+        AUTO,
         OptionalName(),
-        "Column that tells segments apart; without it every file is one segment",
+        "Column that tells segments apart, usually the one called segment; without one every file "
+        "is one segment",
     )
     time: str = key(
-        "", OptionalName(), "Column of sampling instants; without it rows are one dt apart"
+        AUTO,
+        OptionalName(),
+        "Column of sampling instants, usually the one called time; without one rows are one dt "
+        "apart",
     )
     off_grid: str = key(
         "refuse",
@@ -186,7 +210,9 @@ class DataSection(Section):
             ("data.segment", (self.segment,)),
             ("data.time", (self.time,)),
         ):
-            for name in filter(None, names):
+            for name in names:
+                if name in ("", AUTO) and where != "data.inputs":
+                    continue
                 if name in taken:
                     raise InputError(
                         f"{where} names {name!r}, which {taken[name]} names too: a column serves "
@@ -217,11 +243,11 @@ class NoiseSection(Section):
     section: ClassVar[str] = "noise"
 
     observation: Any = key(
-        "auto", Auto(Covariance()), "Covariance of the observation noise, in the sensor's units"
+        "auto", Auto(SiteCovariance()), "Covariance of the observation noise, in the sensor's units"
     )
     process: Any = key(
         "auto",
-        Auto(Covariance()),
+        Auto(SiteCovariance()),
         "Covariance of the process noise: the filter's doubt in the dynamics",
     )
 
@@ -233,4 +259,4 @@ class InitialSection(Section):
     section: ClassVar[str] = "initial"
 
     mean: float | tuple[float, ...] = key(0.0, OneOrEach(Real(), "state"), "Expected state")
-    cov: Any = key(1.0, Covariance(), "Its covariance")
+    cov: Any = key(1.0, SiteCovariance(), "Its covariance")

@@ -94,9 +94,15 @@ KINDS: Mapping[str, Mapping[str, Rule]] = {
         "offset": Row(Real(), "a list of numbers, one per state"),
         "angles": ANGLES,
     },
-    "function": {"function": Choice((), "file.py:function"), "dim": Whole(1), "angles": ANGLES},
+    "function": {
+        "function": Choice((), "file.py:function"),
+        "observed": Whole(1),
+        "angles": ANGLES,
+    },
 }
-REQUIRED = {"linear": ("matrix",), "function": ("function", "dim")}
+REQUIRED = {"linear": ("matrix",), "function": ("function", "observed")}
+ALIASES: Mapping[str, str] = {"dim": "observed"}
+"""Words of older files, which are still read, and stay as they are written."""
 
 
 @dataclass(frozen=True)
@@ -126,11 +132,15 @@ class Sensor:
         for name, entry in value.items():
             if name == "kind":
                 continue
-            if name not in rules:
+            word: str = ALIASES.get(name, name)
+            if word not in rules:
                 raise unknown_name(f'key in {key} of kind "{kind}"', name, ["kind", *rules])
-            table[name] = rules[name].read(entry, f"{key}.{name}")
+            if word != name and word in value:
+                raise InputError(f"{key} has {name} and {word}, which are the same: give {word}")
+            table[name] = rules[word].read(entry, f"{key}.{name}")
+        given = {ALIASES.get(name, name) for name in table}
         for name in REQUIRED.get(kind, ()):
-            if name not in table:
+            if name not in given:
                 raise InputError(f'{key} of kind "{kind}" has no {name}: give {rules[name].allows}')
         return table
 

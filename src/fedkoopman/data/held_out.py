@@ -1,19 +1,37 @@
-"""Which segments of a site are kept for evaluation: by share or by name, always the same ones."""
+"""Which segments of a site are kept for evaluation: one rule, for recorded and for live sites."""
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 from fedkoopman.errors import InputError, unknown_name
+
+__all__ = ["held_out", "holds_out"]
+
+
+def holds_out(wanted: float | tuple[str, ...], place: int, names: Sequence[str]) -> bool:
+    """Whether a segment is kept for evaluation; nothing that comes later changes it.
+
+    A share takes every k-th segment: as many as the share of all that came so far, rounded down. So
+    a site whose share does not make up one segment yet holds out none. A site that goes on
+    recording cannot do better; where all is recorded, `held_out` then takes the last segment.
+
+    Arguments:
+        wanted: a share, or names of segments.
+        place: how many segments came before.
+        names: of this segment, and of the one that it is a piece of.
+    """
+    if isinstance(wanted, tuple):
+        return not set(wanted).isdisjoint(names)
+    return math.floor((place + 1) * wanted + 1e-9) > math.floor(place * wanted + 1e-9)
 
 
 def held_out(
     wanted: float | tuple[str, ...], names: Sequence[str], pieces_of: Sequence[str]
 ) -> tuple[bool, ...]:
-    """For each segment in order, whether it is held out.
+    """For each segment of a site that has recorded all it will, whether it is held out.
 
-    A share takes every k-th segment: as many as the share of all that came so far, rounded down,
-    but at least the last one if there are two. A name takes a segment, or all pieces of a cut one.
+    This is `holds_out`. So that there is something to score with, a share that is not 0 takes at
+    least the last segment if there are two; a site with one segment keeps it for training.
 
     Arguments:
         wanted: the share, or names.
@@ -21,18 +39,19 @@ def held_out(
         pieces_of: the names of the uncut segments.
     """
     count = len(names)
+    found = [
+        holds_out(wanted, i, pair) for i, pair in enumerate(zip(names, pieces_of, strict=True))
+    ]
     if not isinstance(wanted, tuple):
-        taken = [math.floor(i * wanted + 1e-9) for i in range(count + 1)]
-        if wanted > 0 and count > 1 and taken[-1] == 0:
-            taken[-1] = 1
-        return tuple(after > before for before, after in pairwise(taken))
+        if wanted > 0 and count > 1 and not any(found):
+            found[-1] = True
+        return tuple(found)
     known = {*names, *pieces_of}
     for name in wanted:
         if name not in known:
             raise unknown_name("segment in data.held_out", name, dict.fromkeys(pieces_of))
-    found = tuple(n in wanted or base in wanted for n, base in zip(names, pieces_of, strict=True))
     if all(found):
         raise InputError(
             f"data.held_out names all {count} segment{'s' * (count > 1)}: leave one to learn from"
         )
-    return found
+    return tuple(found)

@@ -1,33 +1,68 @@
-"""A site's file as a stream of blocks: consecutive rows of one segment, as they were recorded.
+"""What a data format does: it opens a file and gives its rows in blocks of bounded size.
 
-CSV and Parquet are read in pieces of bounded size, NPY through a memory map, NPZ and MAT array by
-array. Nothing here looks at the values: that is for `segments`, which all formats share.
+A format is a function `(path, columns) -> Recording`, registered in `config.formats.FORMATS` by the
+file's suffix. `columns` are the observed columns that the user named; a format whose arrays need no
+names (NPZ) tells by them how to read the file. `tables.Table` does most of the work for a format
+with named columns. Nothing here looks at the values: `segments` checks them for all formats alike.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 
-from fedkoopman.config.site_sections import DataSection
-from fedkoopman.config.source_file import Source
-from fedkoopman.data.array_files import (
-    as_samples,
-    check_numbers,
-    npy_array,
-    npz_arrays,
-    npz_names,
-)
-from fedkoopman.data.table_chunks import table_chunks
-from fedkoopman.data.tables import BOOKKEEPING, open_table
-from fedkoopman.data.variable_files import read_variables
+from fedkoopman.config.formats import FORMATS, suffix_of
+from fedkoopman.config.site_sections import AUTO, DataSection
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-_ROWS = 65_536
-"""Rows of a mapped array that are read at once."""
+__all__ = ["Block", "Recording", "Source", "Wanted", "blocks", "open_recording", "wanted_of"]
+
+BOOKKEEPING = ("segment", "step", "time")
+"""Columns that are never observations unless they are asked for by name."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from.
+
+    Attributes:
+        path: the file.
+        part: the array within it, as "array 'monday'"; empty for the whole file.
+        line: the line on which a row of a text file stands; None in other files.
+    """
+
+    path: Path
+    part: str = ""
+    line: Callable[[int], int | None] = field(default=lambda row: None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        """The file, and the array in it."""
+        return f"{self.part} of {shown(self.path)}" if self.part else shown(self.path)
+
+    def row(self, number: int) -> str:
+        """Names a row, counted from 1 after a header; in a text file, the line too."""
+        line = self.line(number)
+        return f"row {number} of {self}" + (f" (line {line})" if line else "")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which columns of a file are what.
+
+    Attributes:
+        columns: the observed ones in the sensor's order; empty where the format chooses.
+        inputs: those of known inputs.
+        segment: the one that tells segments apart; empty for none.
+        time: the one with the sampling instants; empty for none.
+    """
+
+    columns: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    segment: str = ""
+    time: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +89,71 @@ class Block:
     times: np.ndarray | None
     read: float
 
+    @classmethod
+    def of_columns(
+        cls,
+        source: Source,
+        label: str | None,
+        row: int,
+        channels: tuple[str, ...],
+        values: np.ndarray,
+        wanted: Wanted,
+        read: float,
+    ) -> "Block":
+        """A block from values (n, k): the observed columns, then the inputs, then the time."""
+        m, u = len(channels), len(wanted.inputs)
+        inputs = values[:, m : m + u] if u else None
+        times = values[:, -1] if wanted.time else None
+        return cls(source, label, row, channels, values[:, :m], inputs, times, read)
+
+
+class Recording(Protocol):
+    """An open file, of which nothing but the names of its columns has been read."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns; empty where columns have no names."""
+
+    def blocks(self, wanted: Wanted, block_bytes: int) -> Iterator[Block]:
+        """The rows in order; never more in memory than some multiple of `block_bytes`, or than one
+        array where the format is read array by array."""
+
+
+def open_recording(path: Path, columns: tuple[str, ...] = ()) -> Recording:
+    """Open a file by the format of its suffix.
+
+    Arguments:
+        columns: the observed columns, as far as they are named.
+    """
+    found: Recording = FORMATS.find(suffix_of(path))(path, columns)
+    return found
+
+
+def wanted_of(recording: Recording, data: DataSection, title: str) -> Wanted:
+    """Which columns of a file are what, with "auto" settled.
+
+    Arguments:
+        data: what the site says.
+        title: of the file, for messages.
+    """
+    if not recording.names:
+        for key in ("columns", "segment", "time", "inputs"):
+            if getattr(data, key) not in ((), "", AUTO):
+                raise InputError(
+                    f"{title} is an array without names but data.{key} is given: leave it out, or "
+                    "save a table"
+                )
+        return Wanted()
+    used = (*data.columns, *data.inputs)
+
+    def settled(key: str) -> str:
+        given: str = getattr(data, key)
+        if given != AUTO:
+            return given
+        return key if key in recording.names and key not in used else ""
+
+    return Wanted(data.columns, data.inputs, settled("segment"), settled("time"))
+
 
 def blocks(path: Path, data: DataSection, block_bytes: int) -> Iterator[Block]:
     """Read a file piece by piece.
@@ -61,93 +161,7 @@ def blocks(path: Path, data: DataSection, block_bytes: int) -> Iterator[Block]:
     Arguments:
         path: the file; its suffix names the format.
         data: which columns are what.
-        block_bytes: of a CSV file that are read at once.
+        block_bytes: of a text file that are read at once.
     """
-    suffix = path.suffix.lower()
-    if suffix in (".csv", ".parquet"):
-        return _table(path, data, block_bytes)
-    if suffix == ".mat" or (suffix == ".npz" and data.columns):
-        return _variables(path, data)
-    return _arrays(path, data)
-
-
-def _table(path: Path, data: DataSection, block_bytes: int) -> Iterator[Block]:
-    table = open_table(path, shown(path))
-    for name in (*data.columns, *data.inputs, data.segment, data.time):
-        table.find(name or None, None)
-    aside = {*BOOKKEEPING, *data.inputs, data.segment, data.time}
-    channels = data.columns or tuple(name for name in table.names if name not in aside)
-    if not channels:
-        raise InputError(
-            f"{shown(path)} has no column of observations, only {', '.join(table.names)}: name "
-            "them by data.columns"
-        )
-    numbers = [*channels, *data.inputs, *filter(None, [data.time])]
-    row = 1
-    for chunk in table_chunks(table, numbers, data.segment or None, block_bytes):
-        start = 0
-        for label, end in chunk.runs:
-            part = chunk.values[start:end]
-            yield _block(Source(path), label, row + start, channels, part, data, chunk.read)
-            start = end
-        row += start
-
-
-def _block(
-    source: Source,
-    label: str | None,
-    row: int,
-    channels: tuple[str, ...],
-    values: np.ndarray,
-    data: DataSection,
-    read: float,
-) -> Block:
-    """A block of a table whose columns are the observed ones, the inputs and the time."""
-    m, u = len(channels), len(data.inputs)
-    inputs = values[:, m : m + u] if u else None
-    times = values[:, -1] if data.time else None
-    return Block(source, label, row, channels, values[:, :m], inputs, times, read)
-
-
-def _arrays(path: Path, data: DataSection) -> Iterator[Block]:
-    """Arrays without names: (T, m), or (B, T, m) for several segments; in NPZ, one per segment."""
-    title = shown(path)
-    for key in ("columns", "segment", "time", "inputs"):
-        if getattr(data, key):
-            raise InputError(
-                f"{title} is an array without names but data.{key} is given: leave it out, or "
-                "save a table"
-            )
-    if path.suffix.lower() == ".npy":
-        array = npy_array(path, title)
-        check_numbers(array, title)
-        several = array.ndim == 3
-        parts = ((str(i), a) for i, a in enumerate(array)) if several else iter([("", array)])
-        count, named = (len(array) if several else 1), several
-    else:
-        count, named = len(npz_names(path, title)), True
-        parts = npz_arrays(path, title)
-    for i, (name, raw) in enumerate(parts):
-        source = Source(path, f"array {name!r}" if named else "")
-        part = as_samples(raw, str(source))
-        channels = tuple(f"component {j + 1}" for j in range(part.shape[1]))
-        label = name if named and count > 1 else None
-        for start in range(0, max(len(part), 1), _ROWS):
-            rows = np.asarray(part[start : start + _ROWS], dtype=np.float64)
-            read = (i + min(1.0, (start + _ROWS) / max(len(part), 1))) / count
-            yield Block(source, label, start + 1, channels, rows, None, None, read)
-
-
-def _variables(path: Path, data: DataSection) -> Iterator[Block]:
-    """Variables with names, each one column."""
-    found = read_variables(
-        path, shown(path), data.columns, data.inputs, data.segment or None, data.time or None
-    )
-    labels, total = found.labels, len(found.values)
-    starts = [0]
-    if labels is not None:
-        starts += (np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()
-    for start, end in pairwise([*starts, total]):
-        label = None if labels is None else str(labels[start])
-        part, read = found.values[start:end], end / max(total, 1)
-        yield _block(Source(path), label, start + 1, found.channels, part, data, read)
+    recording = open_recording(path, data.columns)
+    return recording.blocks(wanted_of(recording, data, shown(path)), block_bytes)

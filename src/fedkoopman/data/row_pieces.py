@@ -6,8 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from fedkoopman.config.source_file import Source
-from fedkoopman.data.row_blocks import Block
+from fedkoopman.data.row_blocks import Block, Source
 from fedkoopman.data.time_grid import check_interval, check_order
 
 _JUDGED = 1000
@@ -59,6 +58,18 @@ def pieces(stream: Iterator[Block], dt: float, longest: int) -> Iterator[Piece]:
     if waiting.samples > longest:
         yield waiting.take((waiting.samples + 1) // 2, cut=True)
     yield waiting.take(None, cut=waiting.taken > 0)
+
+
+def whole(stream: Iterator[Block]) -> Piece:
+    """Join the blocks of one segment, on no grid and however many there are.
+
+    Arguments:
+        stream: as of `pieces`.
+    """
+    waiting = _Waiting(math.inf)
+    for block in stream:
+        waiting.add(block)
+    return waiting.take(None, cut=False)
 
 
 @dataclass

@@ -15,13 +15,15 @@ import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.row_blocks import Block, blocks
-from fedkoopman.data.row_pieces import Piece, pieces
-from fedkoopman.data.table_chunks import BLOCK_BYTES
+from fedkoopman.data.row_pieces import Piece, pieces, whole
 from fedkoopman.data.time_grid import held, on_grid, resampled, usual_interval
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-__all__ = ["Segment", "segments"]
+__all__ = ["Segment", "recorded", "segments"]
+
+BLOCK_BYTES = 1 << 20
+"""Of a text file that are parsed at once; larger blocks leave the processor's cache."""
 
 PLAUSIBLE = 1e100
 """Values beyond are no measurements, and would overflow where they are squared."""
@@ -81,21 +83,48 @@ def segments(
     files = site.files()
     names = dict(zip(files, _file_names(site, files), strict=True))
     chosen = tuple(path for path in files if only is None or path == only)
-    stream = _blocks(site, chosen, block_bytes, progress)
+    for path, label, run in _runs(site, chosen, block_bytes, progress):
+        prefix = "" if len(files) == 1 else f"{names[path]}:"
+        base = names[path] if label is None else f"{prefix}{label}"
+        for number, piece in enumerate(pieces(run, dt, site.data.longest), 1):
+            yield _segment(site, f"{base}.{number}" if piece.cut else base, piece, dt)
+
+
+def recorded(site: SiteFile) -> Iterator[tuple[str | None, Piece]]:
+    """A site's segments as they were recorded: whole, at their own instants, in recorded units.
+
+    Each comes with its name in the file, which is None where the file is one segment.
+    """
+    for _, label, run in _runs(site, site.files(), BLOCK_BYTES, None):
+        yield label, whole(run)
+
+
+def _runs(
+    site: SiteFile,
+    files: tuple[Path, ...],
+    block_bytes: int,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[tuple[Path, str | None, Iterator[Block]]]:
+    """The checked blocks of each segment, with its file and its name there."""
+    stream = _blocks(site, files, block_bytes, progress)
     stream = _checked(_alike(site, stream), site.data.inputs)
     for path, of_file in groupby(stream, key=lambda block: block.source.path):
-        prefix = "" if len(files) == 1 else f"{names[path]}:"
-        observed = False
-        for label, run in groupby(_contiguous(of_file), key=lambda block: block.label):
-            base = names[path] if label is None else f"{prefix}{label}"
-            for number, piece in enumerate(pieces(run, dt, site.data.longest), 1):
-                observed = observed or not np.isnan(piece.observed).all()
-                yield _segment(site, f"{base}.{number}" if piece.cut else base, piece, dt)
-        if not observed:
-            raise InputError(
-                f"every observation in {shown(path)} is missing: check data.columns, or leave the "
-                "file out"
-            )
+        checked = _contiguous(_observed(of_file, path))
+        for label, run in groupby(checked, key=lambda block: block.label):
+            yield path, label, run
+
+
+def _observed(stream: Iterator[Block], path: Path) -> Iterator[Block]:
+    """Refuse a file in which nothing was observed."""
+    observed = False
+    for block in stream:
+        observed = observed or not np.isnan(block.observed).all()
+        yield block
+    if not observed:
+        raise InputError(
+            f"every observation in {shown(path)} is missing: check data.columns, or leave the "
+            "file out"
+        )
 
 
 def _file_names(site: SiteFile, files: tuple[Path, ...]) -> list[str]:
@@ -158,8 +187,8 @@ def _contiguous(stream: Iterator[Block]) -> Iterator[Block]:
             ended.add(before.label)
             if block.label in ended:
                 raise InputError(
-                    f"segment {block.label!r} comes back in {block.source.row(block.row)}: put all "
-                    "rows of a segment together, or give them another name"
+                    f"segment {block.label!r} comes back in {block.source.row(block.row)}: sort "
+                    "the rows by segment, so that all rows of one stand together"
                 )
         before = block
         yield block

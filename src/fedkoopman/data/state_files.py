@@ -1,50 +1,46 @@
 """Files of states for a learned model: its states by name, or arrays of its width."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from fedkoopman.data.observations import Observations, read_observations
-from fedkoopman.data.tables import BOOKKEEPING, open_table
+from fedkoopman.config.sensor_file import in_flat_words, site_of_file
+from fedkoopman.config.site_file import SiteFile
+from fedkoopman.data.observations import Observations, observations_of
+from fedkoopman.data.row_blocks import BOOKKEEPING, Recording, open_recording
+from fedkoopman.data.variables import Variables
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.fitted import Fitted
 
 __all__ = ["read_states"]
-
-TABLES = (".csv", ".parquet")
 
 
 def read_states(
     path: Path,
     model: Fitted,
     *,
-    columns: Sequence[str] | None = None,
-    segment_column: str | None = None,
-    time_column: str | None = None,
-) -> tuple[Observations, list[np.ndarray] | None]:
+    columns: tuple[str, ...] = (),
+    segment: str | None = None,
+    time: str | None = None,
+) -> tuple[SiteFile, Observations, list[np.ndarray] | None]:
     """States for a model, and their standard deviations where a table has NAME_std columns.
 
     Arguments:
-        path: a table with the model's states as columns, or arrays (T, d) or (B, T, d).
-        columns: a table's columns in the model's order; None takes those of the states' names.
-        segment_column, time_column: as for `read_observations`.
+        path: a file with the model's states as columns, or arrays (T, d) or (B, T, d).
+        columns: the file's columns in the model's order; empty takes those of the states' names.
+        segment, time: as of `sensor_file.site_of_file`; the site that this makes comes first.
     """
     dim = model.learned_.architecture.state_dim
-    stds: tuple[str, ...] = ()
-    if path.suffix.lower() in TABLES and path.is_file() and path.stat().st_size:
-        table = open_table(path)
-        if columns is None:
-            columns = _state_columns(table.names, model, path.name)
+    with in_flat_words():
+        site = site_of_file(path, columns=columns, segment=segment, time=time)
+        recording = open_recording(path, columns)
+        names = recording.names
+        columns = columns or _state_columns(recording, model, path.name)
         stds = tuple(f"{name}_std" for name in columns)
-        stds = stds if set(stds) <= set(table.names) else ()
-    found = read_observations(
-        path,
-        columns=None if columns is None else [*columns, *stds],
-        segment_column=segment_column,
-        time_column=time_column,
-    )
+        stds = stds if stds and set(stds) <= set(names) else ()
+        site = replace(site, data=replace(site.data, columns=(*columns, *stds)))
+        found = observations_of(site)
     if found.dim - len(stds) != dim:
         raise InputError(
             f"{found.source} has {found.dim - len(stds)} components but the model has {dim} "
@@ -57,14 +53,16 @@ def read_states(
                 ": estimate the missing states first, or give raw observations with --sensor"
             )
     states = replace(found, trajectories=tuple(rows[:, :dim] for rows in found.trajectories))
-    return states, [rows[:, dim:] for rows in found.trajectories] if stds else None
+    return site, states, [rows[:, dim:] for rows in found.trajectories] if stds else None
 
 
-def _state_columns(names: Sequence[str], model: Fitted, source: str) -> list[str]:
-    """Which columns of a table are the model's states."""
-    wanted = model.learned_.names
-    if wanted is None:
-        return [n for n in names if n not in BOOKKEEPING and not n.endswith("_std")]
+def _state_columns(recording: Recording, model: Fitted, source: str) -> tuple[str, ...]:
+    """Which columns of a file are the model's states; none where columns have no names."""
+    names, wanted = recording.names, model.learned_.names
+    if isinstance(recording, Variables):  # which may be one matrix of all states
+        return wanted if wanted and set(wanted) <= set(names) else ()
+    if not names or wanted is None:
+        return tuple(n for n in names if n not in BOOKKEEPING and not n.endswith("_std"))
     for name in wanted:
         if name not in names:
             raise InputError(
@@ -72,4 +70,4 @@ def _state_columns(names: Sequence[str], model: Fitted, source: str) -> list[str
                 f"{', '.join(names)}): name the states by --columns, or give raw observations with "
                 "--sensor"
             )
-    return list(wanted)
+    return tuple(wanted)

@@ -1,50 +1,109 @@
-"""Named columns from CSV and Parquet, with errors that name the cell."""
+"""Files with named columns: a format gives the header and the cells, this gives the blocks."""
 
-import csv
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pa_parquet
 
+from fedkoopman.data.row_blocks import BOOKKEEPING, Block, Source, Wanted
 from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.paths import shown
 
-BOOKKEEPING = ("segment", "step", "time")
-"""Columns that are never observations unless they are asked for by name."""
-
-MISSING = ("", "NaN", "nan", "NAN", "NA", "N/A", "null", "NULL", "None")
-"""Spellings of a missing observation in a CSV file."""
-
-_SPACES = tuple(" " * n for n in range(1, 17))
-"""Blank cells that Arrow reads as missing; those with more spaces are read slowly."""
+__all__ = ["Chunk", "Table", "arrow_chunk", "is_number", "label_runs"]
 
 
 @dataclass(frozen=True)
-class Table:
-    """A file with named columns, of which only the names have been read.
+class Chunk:
+    """Consecutive rows of a table.
 
     Attributes:
-        path: the file.
-        names: of its columns.
-        title: what messages call it.
+        values: (n, k) float64, NaN where a cell is missing.
+        runs: labels of consecutive rows with the row after the last of each, counted in the chunk;
+            empty without a column of labels.
+        read: the share of the file that has been read.
     """
 
-    path: Path
-    names: tuple[str, ...]
-    title: str
+    values: np.ndarray
+    runs: tuple[tuple[str, int], ...]
+    read: float
 
-    def find(self, wanted: str | None, otherwise: str | None) -> str | None:
-        """The column `wanted`, which must exist, or `otherwise` if it does, or None."""
-        if wanted is None:
-            return otherwise if otherwise in self.names else None
-        if wanted in self.names:
-            return wanted
-        if any(map(_is_number, self.names)):
+
+class Table(ABC):
+    """A file with named columns; a format says how header and cells are read."""
+
+    def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
+        """Read the names of the columns.
+
+        Arguments:
+            path: the file.
+            columns: the observed ones; a table does not need to know them beforehand.
+        """
+        del columns
+        self.path, self.title = path, shown(path)
+        self.names = tuple(self.header())
+        twice = [name for name in dict.fromkeys(self.names) if self.names.count(name) > 1]
+        if twice:
+            raise InputError(
+                f"{self.title} has several columns named {twice[0]!r}: give each its own"
+            )
+
+    @abstractmethod
+    def header(self) -> Sequence[str]:
+        """The names of the columns."""
+
+    @abstractmethod
+    def chunks(self, numbers: list[str], label: str | None, block_bytes: int) -> Iterator[Chunk]:
+        """The rows in order, some at a time.
+
+        Arguments:
+            numbers: columns of numbers, which are there.
+            label: the column that tells segments apart; None for one segment.
+            block_bytes: how much of the file to read at once.
+        """
+
+    def line(self, row: int) -> int | None:
+        """The line on which a row of a text file ends, for messages; None in other files."""
+        del row
+        return None
+
+    def blocks(self, wanted: Wanted, block_bytes: int) -> Iterator[Block]:
+        """As of `row_blocks.Recording`."""
+        for name in (*wanted.columns, *wanted.inputs, wanted.segment, wanted.time):
+            self._check(name)
+        aside = {*BOOKKEEPING, *wanted.inputs, wanted.segment, wanted.time}
+        channels = wanted.columns or tuple(name for name in self.names if name not in aside)
+        if not channels:
+            raise InputError(
+                f"{self.title} has no column of observations, only {', '.join(self.names)}: name "
+                "them by data.columns"
+            )
+        numbers = [*channels, *wanted.inputs, *filter(None, [wanted.time])]
+        source = Source(self.path, line=self.line)
+        row = 1
+        for chunk in self.chunks(numbers, wanted.segment or None, block_bytes):
+            start = 0
+            for label, end in chunk.runs or ((None, len(chunk.values)),):
+                if label == "":
+                    raise InputError(
+                        f"{source.row(row + start)} has a blank cell in column "
+                        f"{wanted.segment!r}: say which segment the row belongs to"
+                    )
+                part = chunk.values[start:end]
+                yield Block.of_columns(
+                    source, label, row + start, channels, part, wanted, chunk.read
+                )
+                start = end
+            row += start
+
+    def _check(self, wanted: str) -> None:
+        """Refuse a column that is not there."""
+        if not wanted or wanted in self.names:
+            return
+        if any(map(is_number, self.names)):
             raise InputError(
                 f"{self.title} has no column {wanted!r} and begins with "
                 f"{short(','.join(self.names))}: add a first line that names the columns"
@@ -55,188 +114,33 @@ class Table:
             )
         raise unknown_name(f"column of {self.title}", wanted, self.names)
 
-    def read(
-        self, numbers: Sequence[str], label: str | None = None
-    ) -> tuple[dict[str, np.ndarray], tuple[list[str], np.ndarray] | None]:
-        """Read columns as float64, NaN where a cell is missing, and one column of labels.
 
-        The labels come as their distinct values in order of appearance, with the index of each
-        row's label.
-        """
-        load = _read_csv if self.path.suffix.lower() == ".csv" else _read_parquet
-        table = load(self, list(numbers), [label] if label else [])
-        values = {
-            name: np.array(table.column(name).to_numpy(zero_copy_only=False), dtype=np.float64)
-            for name in numbers
-        }
-        if label is None:
-            return values, None
-        column = table.column(label).fill_null("").combine_chunks().dictionary_encode()
-        labels, owner = column.dictionary.to_pylist(), column.indices.to_numpy()
-        if "" in labels:
-            row = int(np.flatnonzero(owner == labels.index(""))[0]) + 1
-            raise InputError(
-                f"{self.title} has a blank cell in column {label!r}, row {row}: "
-                "say which segment the row belongs to"
-            )
-        return values, (labels, owner)
+def label_runs(labels: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """The runs of a chunk from the label of each row; spaces around labels do not count."""
+    named = [label.strip() for label in labels]
+    ends = [i for i, (a, b) in enumerate(pairwise(named), 1) if a != b] + [len(named)]
+    return tuple((named[end - 1], end) for end in ends if end)
 
 
-def open_table(path: Path, title: str = "") -> Table:
-    """Read the column names of a CSV or Parquet file.
+def arrow_chunk(columns: Sequence[Any], numbers: int, read: float) -> Chunk:
+    """A chunk from Arrow's columns: so many of numbers and, after them, perhaps one of labels."""
+    values = np.empty((numbers, len(columns[0])))
+    for i, column in enumerate(columns[:numbers]):
+        values[i] = column.to_numpy(zero_copy_only=False)
+    runs: tuple[tuple[str, int], ...] = ()
+    if len(columns) > numbers:
+        from pyarrow.compute import run_end_encode
 
-    Arguments:
-        path: the file.
-        title: what messages call it; its name, if that is empty.
-    """
-    title = title or path.name
-    read = _csv_header if path.suffix.lower() == ".csv" else _parquet_names
-    names = read(path, title)
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
-    if twice:
-        raise InputError(f"{title} has several columns named {twice[0]!r}: give each its own")
-    return Table(path, tuple(names), title)
-
-
-def _csv_header(path: Path, title: str) -> list[str]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            header = [name.strip() for name in next(csv.reader(lines), [])]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{title} is not a text file in UTF-8: {error}: save it as one") from error
-    if not any(header):
-        raise InputError(f"{title} begins with a blank line: its first line names the columns")
-    if all(_is_number(name) for name in header):
-        raise InputError(
-            f"{title} begins with numbers ({', '.join(header[:3])}): "
-            "add a first line that names the columns"
-        )
-    if len(header) == 1 and (other := next((s for s in ";\t" if s in header[0]), None)):
-        raise InputError(f"{title} separates its cells by {other!r}: separate them by commas")
-    return header
+        encoded = run_end_encode(columns[-1])
+        labels = [str(text or "").strip() for text in encoded.values.to_pylist()]
+        runs = tuple(zip(labels, encoded.run_ends.to_pylist(), strict=True))
+    return Chunk(values.T, runs, read)
 
 
-def _parquet_names(path: Path, title: str) -> list[str]:
-    try:
-        return list(pa_parquet.read_schema(path).names)
-    except (pa.ArrowException, OSError) as error:
-        raise no_parquet(title, error) from error
-
-
-def _read_csv(table: Table, numbers: list[str], texts: list[str]) -> pa.Table:
-    try:
-        return pa_csv.read_csv(table.path, **csv_options(table, numbers, texts))
-    except pa.ArrowException:
-        rows = list(csv_rows(table, numbers, texts))
-        columns = zip(*rows, strict=True) if rows else [[] for _ in [*numbers, *texts]]
-        return pa.table(dict(zip([*numbers, *texts], map(list, columns), strict=True)))
-
-
-def csv_options(
-    table: Table, numbers: Sequence[str], texts: Sequence[str], **reading: Any
-) -> dict[str, Any]:
-    """How Arrow is to read some columns of a CSV file.
-
-    Arguments:
-        table: the file.
-        numbers: columns of float64, with nulls for missing cells.
-        texts: columns of text, with nothing missing.
-        reading: further options of reading, such as the size of a block.
-    """
-    types = {name: pa.float64() for name in numbers} | {name: pa.string() for name in texts}
-    return {
-        "read_options": pa_csv.ReadOptions(column_names=list(table.names), skip_rows=1, **reading),
-        # in a file with one column a blank line is a missing observation
-        "parse_options": pa_csv.ParseOptions(ignore_empty_lines=len(table.names) > 1),
-        "convert_options": pa_csv.ConvertOptions(
-            include_columns=[*numbers, *texts],
-            column_types=types,
-            null_values=[*MISSING, *_SPACES],
-        ),
-    }
-
-
-def csv_rows(
-    table: Table, numbers: Sequence[str], texts: Sequence[str]
-) -> Iterator[list[float | str]]:
-    """Read row by row what Arrow refuses, or say in which cell the fault lies."""
-    places = [(name, table.names.index(name)) for name in [*numbers, *texts]]
-    with table.path.open(encoding="utf-8-sig", errors="replace", newline="") as lines:
-        reader = csv.reader(lines)
-        next(reader)
-        while (row := _next_row(reader, table)) is not None:
-            if len(table.names) > 1 and len(row) < 2 and not "".join(row).strip():
-                continue
-            if len(row) != len(table.names) and row:
-                raise InputError(
-                    f"line {reader.line_num} of {table.title} has {len(row)} cells but the "
-                    f"first line names {len(table.names)} columns: give every line as many"
-                )
-            found: list[float | str] = []
-            for name, place in places:
-                cell = row[place].strip() if row else ""
-                if name in texts:
-                    found.append(cell)
-                elif cell in MISSING or _is_number(cell):
-                    found.append(math.nan if cell in MISSING else float(cell))
-                else:
-                    raise InputError(
-                        f"line {reader.line_num} of {table.title} holds {short(cell)} in "
-                        f"column {name!r}: write a number, or leave a missing observation blank"
-                    )
-            yield found
-
-
-def _next_row(reader: Any, table: Table) -> list[str] | None:
-    try:
-        return next(reader, None)
-    except csv.Error as error:
-        raise InputError(
-            f"line {reader.line_num} of {table.title} cannot be read ({error}): separate cells by "
-            "commas"
-        ) from error
-
-
-def _read_parquet(table: Table, numbers: list[str], texts: list[str]) -> pa.Table:
-    try:
-        found = pa_parquet.read_table(table.path, columns=[*numbers, *texts])
-    except (pa.ArrowException, OSError) as error:
-        raise no_parquet(table.title, error) from error
-    return pa.table(
-        {name: as_numbers(table, name, found.column(name)) for name in numbers}
-        | {name: as_text(table, name, found.column(name)) for name in texts}
-    )
-
-
-def as_numbers(table: Table, name: str, column: Any) -> Any:
-    """A column of a Parquet file as float64, or an error that names what it holds instead."""
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_null(kind):
-        return column.cast(pa.float64(), safe=False)
-    raise InputError(
-        f"column {name!r} of {table.title} holds {kind}, not numbers: store it as double"
-    )
-
-
-def as_text(table: Table, name: str, column: Any) -> Any:
-    """A column of a Parquet file as text, or an error that names what it holds instead."""
-    try:
-        return column.cast(pa.string())
-    except pa.ArrowException as error:
-        raise InputError(
-            f"column {name!r} of {table.title} holds {column.type}: store names or numbers"
-        ) from error
-
-
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether a text is a number; Python would read 1_0 as 10."""
     try:
         float(text)
     except ValueError:
         return False
-    return "_" not in text  # Python reads 1_0 as 10
-
-
-def no_parquet(title: str, error: BaseException) -> InputError:
-    """The error for a Parquet file that cannot be read, with what Arrow says is wrong."""
-    cause = str(error).partition("\n")[0].rstrip(". ")
-    return InputError(f"cannot read {title} as Parquet ({cause}): write the file again")
+    return "_" not in text

@@ -16,7 +16,7 @@ from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training
 from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
-from fedkoopman.runs.site_preparation import Sites, prepared_sites
+from fedkoopman.runs.site_preparation import Sites
 from fedkoopman.systems import System
 
 __all__ = ["experiment_of", "problem_of"]
@@ -69,9 +69,14 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
     )
 
 
-def experiment_of(study: Study, seed: int) -> Experiment:
-    """The experiment of one seed; random sensors are drawn from it, one per client."""
-    sites = prepared_sites(study) if study.sites.files else None
+def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experiment:
+    """The experiment of one seed; random sensors are drawn from it, one per client.
+
+    Arguments:
+        sites: what the study's sites have prepared; None where clients are simulated.
+    """
+    if study.sites.files and sites is None:
+        raise ValueError("the study has site files: give what prepared_sites makes of them")
     system = system_of(study) if sites is None else sites.system
     count = study.clients.count if sites is None else len(sites.sites)
     problem = problem_of(study, seed, count, system)

@@ -1,4 +1,4 @@
-"""From a user's file and a learned model to what comes next.
+"""From a user's file or a site and a learned model to what comes next.
 
 A forecast starts from states, or from observations, which a Koopman filter makes into states first.
 Both end in a `Prediction`, ready to be written and drawn.
@@ -10,22 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.parts import noise_of, sensor_for
+from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.observations import Observations
+from fedkoopman.data.segments import segments
+from fedkoopman.data.site_knowledge import guessed_noise
 from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
 from fedkoopman.koopman.facts import state_names
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast
-from fedkoopman.koopman.kalman import KoopmanFilter
+from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
 from fedkoopman.koopman.residuals import enough
-from fedkoopman.runs.site_estimation import seen_alone
+from fedkoopman.paths import shown
+from fedkoopman.runs.site_estimation import check_width, initial_mean, seen_alone
 from fedkoopman.sensors import Sensor
 
-__all__ = ["Prediction", "predict_observations", "predict_states"]
-
-PLAUSIBLE = 1e100
-"""Values beyond are neither states nor measurements, and would overflow where they are squared."""
+__all__ = ["Prediction", "predict_observations", "predict_site", "predict_states"]
 
 OFF_GRID = 0.1
 """How far an instant may be off the model's grid, in sampling intervals."""
@@ -57,7 +59,6 @@ def predict_states(
         stds: standard deviations of the states; None takes them as exact.
     """
     learned = model.learned_
-    _check_values(states)
     for i, rows in enumerate(states.trajectories):
         if len(rows) < learned.architecture.window:
             raise InputError(
@@ -97,7 +98,7 @@ def predict_observations(
     observation_noise: Any,
     process_noise: Any = None,
     initial_mean: Any = None,
-    initial_cov: Any = None,
+    initial_cov: Any = 1.0,
 ) -> Prediction:
     """Filter observations through the model, then forecast from the last state.
 
@@ -108,12 +109,6 @@ def predict_observations(
         process_noise: in lifted coordinates; None takes the model's own.
     """
     learned = model.learned_
-    if observations.dim != sensor.dim:
-        raise InputError(
-            f"{observations.source} has {observations.dim} observed components but the sensor "
-            f"observes {sensor.dim}: choose the columns or mend the sensor"
-        )
-    _check_values(observations)
     seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
     kalman = KoopmanFilter(
         model,
@@ -121,7 +116,7 @@ def predict_observations(
         observation_noise=observation_noise,
         process_noise=process_noise,
         initial_mean=initial_mean,
-        initial_cov=1.0 if initial_cov is None else initial_cov,
+        initial_cov=initial_cov,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
@@ -143,15 +138,70 @@ def predict_observations(
     return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
 
 
-def _check_values(found: Observations) -> None:
-    for i, rows in enumerate(found.trajectories):
-        bad = np.argwhere(np.abs(rows) > PLAUSIBLE)
-        if len(bad):
-            row, column = bad[0]
+def predict_site(
+    model: Fitted,
+    site: SiteFile,
+    steps: int,
+    process_noise: Any = None,
+    observations: Observations | None = None,
+) -> Prediction:
+    """Filter all segments of a site through the model, and forecast from the end of each.
+
+    Observation noise that the site leaves open ("auto") is taken from second differences: the
+    equations with which a run estimates it are not at hand here.
+
+    Arguments:
+        steps: how many applications of K.
+        process_noise: variance of the model's error per step, in units of the states; None takes
+            what was measured in training, or else the site's.
+        observations: what the site recorded, if that is read already; None reads its segments.
+    """
+    dim, where = model.architecture_.state_dim, shown(site.path)
+    site.check_states(state_names(model))
+    if site.data.inputs:
+        raise InputError(
+            f"{where}: data.inputs names {', '.join(site.data.inputs)} but a learned model takes "
+            "no inputs: leave them out"
+        )
+    if process_noise is None and model.noise_ is None:
+        if site.noise.process == "auto":
             raise InputError(
-                f"{found.where(i)} holds {rows[row, column]:g} in sample {row + 1}, component "
-                f"{column + 1}, which is no measurement: mend it, or check the unit"
+                "the model does not say how far off it is, which a filter must know: give "
+                "--process-noise, a variance per step in units of the states"
             )
+        process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
+    sensor = sensor_for(site, dim)
+    mean: np.ndarray | None = initial_mean(site, dim)
+    if observations is None:
+        observations = _segments_of(site, model.learned_.dt)
+    elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
+        mean = None
+    check_width(observations, sensor)
+    if site.noise.observation == "auto":
+        observed = guessed_noise(list(observations.trajectories), where)
+    else:
+        observed = noise_of(site.noise.observation, sensor.dim, f"{where}: noise.observation")
+    return predict_observations(
+        model,
+        sensor,
+        observations,
+        steps,
+        observation_noise=observed,
+        process_noise=None if process_noise is None else lift_noise(model, process_noise),
+        initial_mean=mean,
+        initial_cov=noise_of(site.initial.cov, dim, f"{where}: initial.cov"),
+    )
+
+
+def _segments_of(site: SiteFile, dt: float) -> Observations:
+    """A site's segments on the model's grid, those without any observation left out."""
+    parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
+    return Observations(
+        site.name,
+        tuple(part.observations for part in parts),
+        tuple(part.name for part in parts),
+        tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
+    )
 
 
 def _on_grid(found: Observations, dt: float) -> Observations:

@@ -25,7 +25,7 @@ from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
-from fedkoopman.runs.site_preparation import prepared_sites
+from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.runs.site_scores import site_scores
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
@@ -133,6 +133,7 @@ def run(
     resume: bool = False,
     progress: Callable[[Progress], None] | None = None,
     checkpoint_seconds: float = 1.0,
+    sites: Sites | None = None,
 ) -> Run:
     """Run a study.
 
@@ -144,6 +145,7 @@ def run(
         resume: go on with the run in `out`, if there is one.
         progress: called after every slot of every seed, from the calling thread.
         checkpoint_seconds: how often a seed's state is saved.
+        sites: what `prepared_sites` made of the study's site files, if that is done already.
 
     An interruption (Ctrl-C) saves the state of every seed before it is raised.
     """
@@ -158,23 +160,26 @@ def run(
     chosen = _seeds(study, seeds)
     if out is not None and not str(out):
         raise InputError("out is empty: give the name of a directory")
-    if study.sites.files:
-        prepared_sites(study)  # what is wrong with their data is told before anything is written
+    if study.sites.files and sites is None:
+        sites = prepared_sites(study)  # whose errors come before anything is written
     if out is None:
         study.check()
-        return _run(study, chosen or (study.seed,), None, progress, checkpoint_seconds)
+        return _run(study, chosen or (study.seed,), sites, None, progress, checkpoint_seconds)
     with RunDirectory.open(Path(out), study, chosen, resume) as directory:
-        return _run(directory.study, directory.seeds, directory, progress, checkpoint_seconds)
+        return _run(
+            directory.study, directory.seeds, sites, directory, progress, checkpoint_seconds
+        )
 
 
 def _run(
     study: Study,
     seeds: tuple[int, ...],
+    sites: Sites | None,
     directory: RunDirectory | None,
     progress: Callable[[Progress], None] | None,
     checkpoint_seconds: float,
 ) -> Run:
-    runs = {seed: _Seed(experiment_of(study, seed)) for seed in seeds}
+    runs = {seed: _Seed(experiment_of(study, seed, sites)) for seed in seeds}
     if directory:
         for seed, one in runs.items():
             one.files = directory.of_seed(seed)
@@ -202,8 +207,7 @@ def _run(
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
     summary = summarise(study, records, untrained, seconds)
-    if study.sites.files:
-        sites = prepared_sites(study)
+    if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
     if directory:

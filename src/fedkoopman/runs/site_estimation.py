@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.sensor_file import SensorFile
+from fedkoopman.config.parts import noise_of, sensor_for
+from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.observations import REGULAR, Observations
+from fedkoopman.data.site_knowledge import ENOUGH, guessed_noise
 from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
+from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.paths import shown
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
 from fedkoopman.user_code import load_object
@@ -45,7 +49,7 @@ def load_system(
 
 def estimate_site(
     system: str,
-    sensor_file: SensorFile,
+    site: SiteFile,
     observations: Observations,
     *,
     parameters: Mapping[str, float] | None = None,
@@ -59,7 +63,7 @@ def estimate_site(
 
     Arguments:
         system: what is observed, by name; see `load_system`.
-        sensor_file: how it is observed, and what is known of the initial state.
+        site: how it is observed, and what is known of the initial state.
         observations: what was observed.
         parameters: of the system, where they differ from its own.
         dt: sampling interval; None takes the observations' times, or the system's own interval.
@@ -68,13 +72,19 @@ def estimate_site(
     intervals = observations.intervals() if dt is None else dt
     longest = max(map(np.max, intervals)) if isinstance(intervals, tuple) else intervals
     model = load_system(system, parameters, longest)
-    sensor = sensor_file.sensor(model.dim)
-    sensor_file.check_states(model.dim)
-    if observations.dim != sensor.dim:
-        raise InputError(
-            f"{observations.source} has {observations.dim} observed components but the sensor of "
-            f"{sensor_file.path.name} observes {sensor.dim}: choose the columns or mend the sensor"
-        )
+    site.check_states(model.names)
+    sensor = sensor_for(site, model.dim)
+    check_width(observations, sensor)
+    known: dict[str, Any] = {
+        "initial_mean": initial_mean(site, model.dim),
+        "initial_cov": noise_of(site.initial.cov, model.dim, "initial.cov"),
+    }
+    per_step = _per_step(intervals, observations, float(model.dt))
+    noise = site.noise.observation
+    if noise == "auto":
+        noise = _observed_noise(model, sensor, site, observations, per_step, options | known)
+    else:
+        noise = noise_of(noise, sensor.dim, "noise.observation")
     with warnings.catch_warnings():
         # the caller is told through `SiteStates.ok`
         warnings.simplefilter("ignore", DivergenceWarning)
@@ -82,13 +92,51 @@ def estimate_site(
             model,
             sensor,
             list(observations.trajectories),
-            observation_noise=sensor_file.noise,
-            initial_mean=sensor_file.initial_mean,
-            initial_cov=sensor_file.initial_cov,
-            dt=_per_step(intervals, observations, float(model.dt)),
+            observation_noise=noise,
+            dt=per_step,
+            **known,
             **options,
         )
     return _site_states(model, sensor, observations, found, intervals)
+
+
+def check_width(observations: Observations, sensor: Sensor) -> None:
+    """Refuse observations of another width than the sensor's."""
+    if observations.dim != sensor.dim:
+        raise InputError(
+            f"{observations.source} has {observations.dim} observed components but the sensor "
+            f"observes {sensor.dim}: choose the columns or mend the sensor"
+        )
+
+
+def initial_mean(site: SiteFile, dim: int) -> np.ndarray:
+    """What a site expects of the state before a segment's first sample."""
+    return np.array(np.broadcast_to(np.asarray(site.initial.mean, float), (dim,)))
+
+
+def _observed_noise(
+    system: System,
+    sensor: Sensor,
+    site: SiteFile,
+    observations: Observations,
+    per_step: np.ndarray | None,
+    options: Mapping[str, Any],
+) -> np.ndarray:
+    """The observation noise by maximum likelihood, from the first trajectories."""
+    sizes = np.cumsum([len(z) for z in observations.trajectories])
+    count = int(np.searchsorted(sizes, ENOUGH)) + 1
+    sample = [z[:ENOUGH] for z in observations.trajectories[:count]]
+    steps = max(map(len, sample))
+    names = ("initial_mean", "initial_cov", "process_noise", "alpha", "beta", "kappa")
+    return estimate_noise(
+        system,
+        sensor,
+        sample,
+        observation_noise=guessed_noise(sample, shown(site.path)),
+        dt=None if per_step is None else per_step[:count, :steps],
+        process_structure="fixed",
+        **{name: options[name] for name in names if name in options},
+    ).observation_noise
 
 
 def _per_step(

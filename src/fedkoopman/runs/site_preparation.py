@@ -6,8 +6,7 @@ in memory.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,14 +14,15 @@ from numpy.typing import NDArray
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import HeldOut, Progress, estimator_of
+from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
 from fedkoopman.data.site_knowledge import Knowledge, known_system
 from fedkoopman.data.spilled_arrays import SpilledArrays
+from fedkoopman.data.triage import triage
 from fedkoopman.errors import ComputationError
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
-from fedkoopman.survey.site_surveys import surveys_of, useless
-from fedkoopman.survey.survey import Survey
+from fedkoopman.survey.survey import Survey, surveys_of
 from fedkoopman.systems import System
 
 __all__ = ["PreparedSite", "Sites", "prepared_sites"]
@@ -61,41 +61,26 @@ class Sites:
         system: the dynamics, with the parameters that were estimated.
         sites: in the study's order.
         parameters: estimated ones by name, with their standard deviations.
+        notes: what a user should be told of the sites' files, one sentence each.
     """
 
     system: System
     sites: tuple[PreparedSite, ...]
     parameters: dict[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
 
 
-def prepared_sites(study: Study, progress: Progress | None = None) -> Sites:
-    """Everything that sites do before training; once per study and state of their files."""
-    stamps = tuple(
-        (str(path), path.stat().st_mtime_ns, path.stat().st_size)
-        for site in site_files(study)
-        for path in (site.path, *site.files())
-    )
-    # Seeds, slots and training change nothing here.
-    key = (study.system, study.sites, study.estimation, study.root)
-    return _prepared(_Call(study, progress, (repr(key), stamps)))
+def prepared_sites(study: Study, tell: Progress = lambda *_: None) -> Sites:
+    """Everything that sites do before training. It takes long: pass the result on.
 
-
-@dataclass(frozen=True)
-class _Call:
-    """A study that is told from others by what decides its sites' states."""
-
-    study: Study = field(compare=False)
-    progress: Progress | None = field(compare=False)
-    key: tuple[str, tuple[tuple[str, int, int], ...]]
-
-
-@lru_cache(maxsize=4)
-def _prepared(call: _Call) -> Sites:
-    study, tell = call.study, call.progress or (lambda *_: None)
+    Arguments:
+        study: whose seed, slots and training change nothing here.
+        tell: called with what is at work, how much of it is done, and how much there is.
+    """
     system = system_of(study)
     files = site_files(study, system)
     surveys = surveys_of(study, system, files, tell)
-    sensors = [sensor_for(site, system) for site in files]
+    sensors = [sensor_for(site, system.dim) for site in files]
     knowledge = [
         Knowledge(site, sensor, found.held_out)
         for site, sensor, found in zip(files, sensors, surveys, strict=True)
@@ -108,7 +93,8 @@ def _prepared(call: _Call) -> Sites:
             f"no held-out segment is left to score with; dropped: {_listed(reasons)}: run "
             "fedkoopman check, and mend the site files"
         )
-    return Sites(system, found, parameters)
+    notes = tuple(note for site in files if (note := columns_taken(site)))
+    return Sites(system, found, parameters, notes)
 
 
 def _site(
@@ -122,10 +108,10 @@ def _site(
     with SpilledArrays() as shelf, SpilledArrays() as aside:
         pairs = zip(found.segments, results, strict=True)
         for done, (facts, (segment, states, implausible)) in enumerate(pairs):
-            reason = useless(study, facts) or implausible
-            if reason:
-                dropped.append(f"{segment.name}: {reason}")
-            elif facts.held_out:
+            fate = triage(study, segment, states, implausible, facts.held_out)
+            if fate.kind == "dropped":
+                dropped.append(f"{segment.name}: {fate.reason}")
+            elif fate.kind == "held-out":
                 names.append(segment.name)
                 aside.keep(states)
                 aside.keep(segment.observations)

@@ -19,9 +19,13 @@ from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.runs.grid import Combination, Grid, combinations, written
 from fedkoopman.runs.run import Progress, run
+from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.systems.checks import check_count
 
 __all__ = ["Definition", "Result", "SweepProgress", "recorded", "sweep"]
+
+MOST_PREPARED = 4
+"""Prepared sites that are kept for later combinations, their states on disk."""
 
 
 class SweepProgress(NamedTuple):
@@ -122,6 +126,7 @@ def sweep(
     count = check_count(seeds, "seeds")
     _claim(out, base, Definition(base.digest(), base.seed, count, texts), before, resume)
     results: list[Result] = []
+    sites: dict[str, Sites] = {}
     for place, combination in enumerate(chosen):
 
         def tell(event: Progress | None, place: int = place) -> None:
@@ -129,14 +134,18 @@ def sweep(
                 progress(SweepProgress(chosen, count, place, event))
 
         tell(None)
-        results.append(Result(combination, _summary(combination, out, count, tell)))
+        results.append(Result(combination, _summary(combination, out, count, tell, sites)))
         if finished:
             finished(chosen, results)
     return results
 
 
 def _summary(
-    combination: Combination, out: Path, seeds: int, progress: Callable[[Progress], None]
+    combination: Combination,
+    out: Path,
+    seeds: int,
+    progress: Callable[[Progress], None],
+    sites: dict[str, Sites],
 ) -> dict[str, Any]:
     """The summary of a combination, which is run unless it is finished."""
     directory = out / combination.name
@@ -148,10 +157,28 @@ def _summary(
         pass
     try:
         return run(
-            combination.study, seeds=seeds, out=directory, resume=True, progress=progress
+            combination.study,
+            seeds=seeds,
+            out=directory,
+            resume=True,
+            progress=progress,
+            sites=_sites(combination.study, sites),
         ).summary
     except ComputationError as error:
         raise ComputationError(f"{combination.name}: {error}") from error
+
+
+def _sites(study: Study, known: dict[str, Sites]) -> Sites | None:
+    """What a study's sites prepare, once for all combinations that change nothing of it."""
+    if not study.sites.files:
+        return None
+    parts = (study.system, study.sites, study.estimation, study.network, study.evaluation)
+    key = repr((*parts, study.root))
+    if key not in known:
+        if len(known) == MOST_PREPARED:
+            del known[next(iter(known))]
+        known[key] = prepared_sites(study)
+    return known[key]
 
 
 def _claim(

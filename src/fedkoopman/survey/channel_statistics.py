@@ -1,5 +1,7 @@
 """Range, mean, spread and oddities of each observed channel, gathered segment by segment."""
 
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,6 +9,8 @@ import numpy as np
 FAR = 20.0
 """A value so many interquartile ranges from the median is suspicious."""
 
+_TWO_TURNS = 4 * math.pi
+_DEGREES = 361.0
 _PER_SEGMENT = 256
 _KEPT = 65_536
 """Samples kept for quartiles: from a segment, and from all; then every other one is dropped."""
@@ -133,3 +137,39 @@ def _extreme(
         return Suspicious(known.value, known.count + again, known.segment, known.sample)
     at = values == value
     return Suspicious(value, int(np.count_nonzero(at)), segment, int(np.argmax(at)) + 1)
+
+
+def channel_notes(
+    channels: Sequence[Channel], angles: Sequence[int], segments: int
+) -> Iterator[str]:
+    """Channels that say nothing, values that stand out, angles in degrees.
+
+    Arguments:
+        channels: in the sensor's order.
+        angles: indices of those that are angles.
+        segments: how many there are.
+    """
+    for i, channel in enumerate(channels):
+        name = channel.name
+        if channel.dead:
+            yield f"{name} was never observed: check data.columns, or do without it"
+            continue
+        if channel.constant:
+            yield f"{name} is {channel.low:g} throughout: check the sensor, or data.columns"
+        elif channel.constant_segments:
+            yield (
+                f"{name} does not change in {channel.constant_segments} of {segments} segments: "
+                "check the sensor"
+            )
+        for odd in channel.suspicious:
+            times = "once" if odd.count == 1 else f"{odd.count} times"
+            yield (
+                f"{name} is {odd.value:g} {times}, first in sample {odd.sample} of segment "
+                f"{odd.segment}, far from all else: if that marks a fault, leave the cell blank"
+            )
+        size = max(abs(channel.low), abs(channel.high))
+        if i in angles and not channel.suspicious and _TWO_TURNS < size <= _DEGREES:
+            yield (
+                f"{name} reaches {size:.4g} but angles are in radians: if these are degrees, set "
+                "data.scale = 0.017453292519943295"
+            )

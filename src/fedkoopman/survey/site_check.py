@@ -25,8 +25,7 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.estimation import Diagnosis, Estimates, estimate, nis
 from fedkoopman.survey.innovation_tests import observed_noise
 from fedkoopman.survey.noise_verdict import Verdict, noise_verdict
-from fedkoopman.survey.site_surveys import surveys_of, useless
-from fedkoopman.survey.survey import Survey
+from fedkoopman.survey.survey import Survey, surveys_of
 from fedkoopman.systems import System
 
 __all__ = ["SiteCheck", "check_sites"]
@@ -64,7 +63,7 @@ def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tu
     files = site_files(study, system)
     surveys = surveys_of(study, system, files, tell)
     known = [
-        Knowledge(site, sensor_for(site, system), found.held_out)
+        Knowledge(site, sensor_for(site, system.dim), found.held_out)
         for site, found in zip(files, surveys, strict=True)
     ]
     system, parameters = known_system(study, system, known, tell)
@@ -106,7 +105,7 @@ def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: 
 
 def _left_out(study: Study, found: Survey) -> Iterator[str]:
     """Segments that are too short, or empty."""
-    bad = [(facts.name, why) for facts in found.segments if (why := useless(study, facts))]
+    bad = [(facts.name, why) for facts in found.segments if (why := facts.useless(study))]
     if bad:
         name, why = bad[0]
         yield f"a run drops {len(bad)} of {len(found.segments)} segments, such as {name}: {why}"

@@ -5,25 +5,28 @@ found.samples, found.channels[0].missing, found.notes
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
+from fedkoopman.config.site_sections import DataSection
+from fedkoopman.config.study import Study
 from fedkoopman.data.held_out import held_out
+from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
+from fedkoopman.data.triage import least_samples, useless
 from fedkoopman.errors import InputError
 from fedkoopman.paths import naming, shown
-from fedkoopman.survey.channel_statistics import Channel, ChannelTally
-from fedkoopman.survey.notes import (
-    channel_notes,
-    column_notes,
-    interval_notes,
-    segment_notes,
-)
+from fedkoopman.survey.channel_statistics import Channel, ChannelTally, channel_notes
+from fedkoopman.systems import System
 
-__all__ = ["SegmentFacts", "Survey", "survey"]
+__all__ = ["SegmentFacts", "Survey", "survey", "surveys_of"]
+
+_APART = 1.5
+"""Samples so many times further apart than dt, or closer, are told of."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,10 @@ class SegmentFacts:
     start_time: float
     cut: bool
     held_out: bool = False
+
+    def useless(self, study: Study) -> str:
+        """Why nothing can be learned from it, or scored with it; empty if it can."""
+        return useless(study, self.samples, self.missing < 1, self.held_out)
 
 
 @dataclass(frozen=True)
@@ -142,16 +149,78 @@ def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | Non
         kept = held_out(site.data.held_out, names, bases)
     facts = [replace(fact, held_out=keep) for fact, keep in zip(facts, kept, strict=True)]
     channels = tuple(tally.channel() for tally in tallies)
-    files = site.files()
+    taken = columns_taken(site)
     notes = (
         *channel_notes(channels, site.sensor.get("angles", ()), len(facts)),
-        *segment_notes(len(set(bases)), sum(fact.cut for fact in facts), any(kept), site.data),
-        *interval_notes(float(np.median(intervals)) if intervals else dt, dt),
-        *column_notes(files[0], site.data),
+        *_segment_notes(len(set(bases)), sum(fact.cut for fact in facts), any(kept), site.data),
+        *_interval_notes(float(np.median(intervals)) if intervals else dt, dt),
+        *([taken] if taken else []),
     )
-    return Survey(site.name, dt, len(files), tuple(facts), channels, notes)
+    return Survey(site.name, dt, len(site.files()), tuple(facts), channels, notes)
 
 
 def _longest_run(missing: np.ndarray) -> int:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], missing, [False]])))
     return int(np.max(edges[1::2] - edges[::2]))
+
+
+def _segment_notes(uncut: int, pieces: int, kept: bool, data: DataSection) -> Iterator[str]:
+    """Segments that were cut, and nothing to evaluate on.
+
+    Arguments:
+        uncut: segments as they were recorded.
+        pieces: how many pieces were cut.
+        kept: whether a segment is held out.
+        data: the site's settings.
+    """
+    if pieces:
+        yield (
+            f"segments longer than data.longest = {data.longest} samples were cut into {pieces} "
+            "pieces"
+        )
+    if not kept:
+        why = "there is only one segment" if uncut == 1 and data.held_out else "data.held_out is 0"
+        yield f"no segment is held out for evaluation, as {why}"
+
+
+def _interval_notes(interval: float, dt: float) -> Iterator[str]:
+    """Samples that are further apart than dt, or closer.
+
+    Arguments:
+        interval: the usual one of the site's samples.
+        dt: the study's.
+    """
+    if interval > _APART * dt:
+        yield (
+            f"samples are {interval:.6g} apart but the study's dt is {dt:.6g}: those between are "
+            "missing or, where resampled, interpolated"
+        )
+    elif interval * _APART < dt:
+        yield (
+            f"samples are {interval:.6g} apart but the study's dt is {dt:.6g}: they are resampled "
+            "without averaging, and keep their noise"
+        )
+
+
+def surveys_of(
+    study: Study, system: System, files: Sequence[SiteFile], tell: Callable[[str, int, int], None]
+) -> list[Survey]:
+    """The surveys of all sites; refused where they leave nothing to train on or to score with."""
+    found, scored = [], False
+    for site in files:
+        one = survey(site, float(system.dt), partial(tell, f"reading {site.name}"))
+        found.append(one)
+        good = [facts for facts in one.segments if not facts.useless(study)]
+        scored = scored or any(facts.held_out for facts in good)
+        if all(facts.held_out for facts in good):
+            raise InputError(
+                f"{shown(site.path)}: of {len(one.segments)} segments, {len(one.held_out)} held "
+                f"out, none is left to train on with the {least_samples(study, False)} samples "
+                "that it takes: record longer ones, or hold out fewer"
+            )
+    if not scored:
+        raise InputError(
+            f"no site holds out a segment of the {least_samples(study, True)} samples that "
+            "evaluation.horizon takes: record more than one, or give data.held_out a share"
+        )
+    return found

@@ -62,11 +62,29 @@ def test_a_file_is_read_as_it_is_written(tmp_path: Path) -> None:
 
 def test_what_is_left_out_takes_its_default(tmp_path: Path) -> None:
     site = SiteFile.load(site_file(tmp_path, LEAST))
-    assert (site.data.columns, site.data.segment, site.data.time) == ((), "", "")
+    assert (site.data.columns, site.data.segment, site.data.time) == ((), "auto", "auto")
     assert (site.data.scale, site.data.shift, site.data.off_grid) == (1.0, 0.0, "refuse")
     assert (site.noise.observation, site.noise.process) == ("auto", "auto")
     assert (site.initial.mean, site.initial.cov, site.bounds) == (0.0, 1.0, {})
     site.check_states(["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [
+        ("[1, 2]", {"diagonal": (1.0, 2.0)}),
+        ("[[1, 0], [0, 2]]", {"matrix": ((1.0, 0.0), (0.0, 2.0))}),
+    ],
+)
+def test_a_bare_list_is_a_covariance(tmp_path: Path, given: str, form: dict[str, Any]) -> None:
+    text = LEAST + f"[noise]\nobservation = {given}\nprocess = {given}\n[initial]\ncov = {given}\n"
+    site = SiteFile.load(site_file(tmp_path, text))
+    assert site.noise.observation == site.noise.process == site.initial.cov == form
+
+
+def test_a_drawn_sensor_has_its_seed(tmp_path: Path) -> None:
+    text = LEAST.replace('"identity"', '"random-frame"\nseed = 3')
+    assert SiteFile.load(site_file(tmp_path, text)).sensor == {"kind": "random-frame", "seed": 3}
 
 
 @pytest.mark.parametrize("comments", [True, False])
@@ -149,7 +167,7 @@ def bad(text: str, *says: str) -> Any:
             "sensor.angles is [1] but the sensor observes 1 component",
         ),
         bad(
-            CONTENT.replace("[[1, 0]]", "[[1, 0], [0, 1]]").replace("scale = [0.0174533]", ""),
+            CONTENT.replace("[[1, 0]]", "[[1, 0], [0, 1]]"),
             "sensor.matrix has 2 rows but data.columns names 1 component:",
         ),
         bad(
@@ -164,11 +182,31 @@ def bad(text: str, *says: str) -> Any:
             ),
             "sensor.dim is 3 but data.columns names 2 components",
         ),
+        bad(
+            LEAST.replace('"identity"', '"function"\nfunction = "h.py:h"\nobserved = 3').replace(
+                '"z.csv"', '"z.csv"\ncolumns = ["a", "b"]'
+            ),
+            "sensor.observed is 3 but data.columns names 2 components",
+        ),
+        bad(
+            LEAST.replace('"identity"', '"function"\nfunction = "h.py:h"\nobserved = 3\ndim = 3'),
+            "sensor has dim and observed, which are the same: give observed",
+        ),
+        bad(
+            LEAST.replace('"identity"', '"function"\nfunction = "h.py:h"'),
+            'sensor of kind "function" has no observed',
+        ),
         bad(LEAST + "[noise]\nobservation = -1", "noise.observation is -1", '"auto" or'),
         bad(
             CONTENT.replace("observation = 0.01", "observation = { diagonal = [1, 2] }"),
             "noise.observation.diagonal has 2 numbers but data.columns names 1 component",
         ),
+        bad(
+            CONTENT.replace("observation = 0.01", "observation = [1, 2]"),
+            "noise.observation.diagonal has 2 numbers but data.columns names 1 component",
+        ),
+        bad(LEAST + "[noise]\nobservation = [1, -2]", "noise.observation.diagonal[1] is -2"),
+        bad(LEAST + "[noise]\nobservation = []", "noise.observation is []", "list of variances"),
         bad(LEAST + "[initial]\nmean = []", "initial.mean is []"),
         bad(LEAST + "[bounds]\ntheta = 5", "bounds.theta is 5", "[lowest, highest]"),
         bad(LEAST + "[bounds]\ntheta = [1, -1]", "bounds.theta is [1, -1]"),

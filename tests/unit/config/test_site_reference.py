@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.config.formats import FORMATS
 from fedkoopman.config.reference import SITE, refreshed
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import KINDS
-from fedkoopman.config.source_file import ARRAYS, TABLES
 from fedkoopman.config.study import Study
+from fedkoopman.config.tables import KINDS
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "docs" / "own-data.md"
@@ -43,8 +43,8 @@ def test_parts_of_studies_are_read(block: str) -> None:
 
 def test_all_formats_and_kinds_of_sensor_are_told() -> None:
     rows = " ".join(line for line in TEXT.splitlines() if line.startswith("|"))
-    for suffix in TABLES + ARRAYS:
-        assert re.search(rf"\b{suffix[1:]}\b", rows, re.I), suffix
+    for suffix in FORMATS:
+        assert re.search(rf"\b{suffix}\b", rows, re.I), suffix
     for kind in KINDS:
         assert f"| `{kind}` |" in rows
 

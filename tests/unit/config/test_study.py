@@ -215,7 +215,7 @@ def test_one_belief_for_all_is_one_system() -> None:
         ({"kind": "identity", "angles": [1]}, 3),
         ({"kind": "perturbed-identity", "spread": 0.1}, 3),
         ({"kind": "linear", "matrix": [[1, 0, 0]], "offset": [1, 0, 0]}, 1),
-        ({"kind": "function", "function": "own.py:first", "dim": 1}, 1),
+        ({"kind": "function", "function": "own.py:first", "observed": 1}, 1),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
@@ -225,6 +225,15 @@ def test_every_kind_of_sensor_is_built(folder: Path, table: dict[str, Any], dim:
     assert sensor.dim == dim
     assert sensor(np.ones(3)).shape == (dim,)
     assert set(table) <= {"kind", *KINDS[table["kind"]]}
+
+
+def test_the_older_word_for_the_observed_components_stays_valid(folder: Path) -> None:
+    """And stays as it was written, so that the digest of an older study is the same."""
+    table = {"kind": "function", "function": "own.py:first", "dim": 1}
+    study = Study(clients={"sensor": table})
+    assert study.clients.sensor == table
+    sensor = parts.sensor_of(table, 3, seed=1, folder=folder, key="clients.sensor")
+    assert sensor.dim == 1
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,19 @@ def test_plain_arrays_are_segments(tmp_path: Path) -> None:
     np.testing.assert_array_equal(matrix.observations, batch[1])
 
 
+def test_columns_with_the_usual_names_are_taken(tmp_path: Path) -> None:
+    csv(tmp_path, "segment,time,x\na,0,1\na,1,2\nb,5,3\n")
+    a, b = read(tmp_path)
+    assert (a.name, b.name, a.channels) == ("a", "b", ("x",))
+    np.testing.assert_array_equal(a.observations, [[1], [NAN], [2]])
+    [found] = read(tmp_path, segment="", time="")
+    assert (found.name, found.channels) == ("z", ("x",))
+    np.testing.assert_array_equal(found.observations, [[1], [2], [3]])
+    scipy.io.savemat(tmp_path / "z.mat", {"x": [1.0, 2.0], "time": [0.0, 1.0]})
+    [found] = read(tmp_path, "z.mat")
+    np.testing.assert_array_equal(found.observations, [[1], [NAN], [2]])
+
+
 def test_long_arrays_are_mapped_in_blocks(tmp_path: Path) -> None:
     z = np.arange(200_001.0)[:, None]
     np.save(tmp_path / "z.npy", z)
@@ -321,7 +334,11 @@ NAMED = {"columns": ["x"], "segment": "s"}
         ("step,time\n1,2\n", {}, ("has no column of observations", "data.columns")),
         ("x,u\n1,1\n2,\n", {"columns": ["x"], "inputs": ["u"]}, ("row 2 of", "nan in column 'u'")),
         ("s,x\na,1\n,2\n", NAMED, ("row 2 of", "(line 3) has a blank cell in column 's'")),
-        ("s,x\na,1\nb,2\na,3\n", NAMED, ("segment 'a' comes back in row 3 of", "(line 4)")),
+        (
+            "s,x\na,1\nb,2\na,3\n",
+            NAMED,
+            ("segment 'a' comes back in row 3 of", "(line 4): sort the rows by segment"),
+        ),
         ("t,x\n0,1\nnoon,2\n", TIMED, ("line 3 of", "holds 'noon' in column 't'")),
         (
             "t,x\n0,1\n,2\n",
@@ -500,10 +517,15 @@ def test_files_of_one_site_are_alike(tmp_path: Path) -> None:
 
 def test_columns_that_do_not_fit_the_sensor_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "z.npy", np.zeros((5, 3)))
-    table = {"name": "lab", "data": {"files": "z.npy"}}
+    table: dict[str, Any] = {"name": "lab", "data": {"files": "z.npy"}}
     sensor = {"kind": "linear", "matrix": [[1, 0], [0, 1]]}
     site = SiteFile.from_dict({**table, "sensor": sensor}, tmp_path / "site.toml")
     with pytest.raises(InputError, match=r"matrix has 2 rows but .*z\.npy has 3 components"):
+        next(segments(site, DT))
+    csv(tmp_path, "a,b\n1,2\n")
+    table["data"] = {"files": "z.csv", "columns": ["a"]}
+    site = SiteFile.from_dict({**table, "sensor": sensor}, tmp_path / "site.toml")
+    with pytest.raises(InputError, match=r"matrix has 2 rows but .*z\.csv has 1 component:"):
         next(segments(site, DT))
 
 

@@ -179,14 +179,21 @@ def test_another_interval_is_said(
     assert note.startswith(words)
 
 
-def test_columns_that_are_not_used_are_said(tmp_path: Path) -> None:
+def test_columns_that_are_taken_unasked_are_said(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         rows = "".join(f"1,{i},{i % 5}\n" for i in range(60))
         (tmp_path / name).write_text("segment,time,x\n" + rows, encoding="utf-8")
-    first, second = found_in(tmp_path, "*.csv").notes
-    assert "has a column 'segment' but data.segment is not set: every file counts as one" in first
-    assert "has a column 'time' but data.time is not set: rows count as one dt apart" in second
-    assert found_in(tmp_path, "*.csv", segment="segment", time="time").notes == ()
+    found = found_in(tmp_path, "*.csv")
+    [note] = found.notes
+    assert "a.csv the column 'segment' tells segments apart and the column 'time' gives" in note
+    assert note.endswith('give data.segment = "" or data.time = "" to do without')
+    assert [fact.name for fact in found.segments] == ["a:1", "b:1"]
+    named = found_in(tmp_path, "*.csv", segment="segment", time="time")
+    assert named.notes == () and named.segments == found.segments
+    without = found_in(tmp_path, "*.csv", segment="", time="")
+    assert without.notes == () and [fact.name for fact in without.segments] == ["a", "b"]
+    [note] = found_in(tmp_path, "*.csv", columns=["x", "time"]).notes
+    assert "'time'" not in note
 
 
 def test_progress_is_told(tmp_path: Path) -> None:

@@ -22,13 +22,13 @@ from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import Estimator, estimator_of
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.data.site_knowledge import Knowledge
+from fedkoopman.data.triage import triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import ComputationError
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
-from fedkoopman.survey.site_surveys import too_short
 from fedkoopman.survey.survey import survey
 from fedkoopman.systems import System
 
@@ -57,7 +57,7 @@ class Intake(ABC):
         """
         self.site, self.study, self.store = site, study, store
         self.system: System = site_system(study, site)
-        self.sensor: Sensor = sensor_for(site, self.system)
+        self.sensor: Sensor = sensor_for(site, self.system.dim)
         self.catalogue = Catalogue(store)
         self.settling = Settling(settle)
         self.catalogue.drop_unfinished()
@@ -242,17 +242,8 @@ def made_of(
         implausible: why the estimator takes them for useless.
         held_out: whether it is kept for evaluation.
     """
-    nothing = np.isnan(segment.observations).all()
-    reason = (
-        too_short(study, len(states), held_out)
-        or ("nothing was observed" if nothing else "")
-        or implausible
-    )
-    if reason:
-        return Made(name, "dropped", reason, states)
-    if held_out:
-        return Made(name, "held-out", "", states, segment.observations)
-    return Made(name, "train", "", states)
+    kind, reason = triage(study, segment, states, implausible, held_out)
+    return Made(name, kind, reason, states, segment.observations if kind == "held-out" else None)
 
 
 def site_system(study: Study, site: SiteFile) -> System:

@@ -8,12 +8,12 @@ when it changes. A file of the same content under another name is not taken twic
 
 import glob
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.estimator import Estimator, estimator_of
+from fedkoopman.data.held_out import holds_out
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.data.site_knowledge import ENOUGH, Knowledge
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
@@ -22,7 +22,7 @@ from fedkoopman.deploy.site.store import StoreError
 from fedkoopman.deploy.site.watching import candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import InputError
 
-__all__ = ["Live", "holds_out"]
+__all__ = ["Live"]
 
 
 class Live(Intake):
@@ -143,19 +143,6 @@ class Live(Intake):
             if count >= ENOUGH:
                 break
         return held, count
-
-
-def holds_out(wanted: float | tuple[str, ...], place: int, names: tuple[str, ...]) -> bool:
-    """Whether a segment is kept for evaluation; never changed by what comes later.
-
-    Arguments:
-        wanted: a share, which takes every k-th segment, or names.
-        place: how many segments came before.
-        names: of this segment, and of the one that it is a piece of.
-    """
-    if isinstance(wanted, tuple):
-        return not set(wanted).isdisjoint(names)
-    return math.floor((place + 1) * wanted + 1e-9) > math.floor(place * wanted + 1e-9)
 
 
 def _names(segment: Segment, path: Path, stem: str) -> tuple[str, ...]:

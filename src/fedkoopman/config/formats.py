@@ -1,0 +1,58 @@
+"""Data formats by suffix, and whether a path is a file of one of them.
+
+A format is one file in `data/formats/`, named after its suffix, or an entry point of another
+package in the group `fedkoopman.formats`. What a format does is in `data.row_blocks`. Suffixes are
+listed without importing any reader.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from fedkoopman.errors import InputError
+from fedkoopman.registry import Registry
+
+__all__ = ["FORMATS", "check_source", "suffix_of"]
+
+
+def _wrong(member: Any) -> str:
+    return "" if callable(member) else "is no data format: give a function (path, columns) → rows"
+
+
+FORMATS: Registry[Any] = Registry(
+    "data format", "fedkoopman.data.formats", "FORMAT", _wrong, group="fedkoopman.formats"
+)
+"""Readers by suffix without the dot, as "csv"."""
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix by which a file's format is found: without the dot, in small letters."""
+    return path.suffix.lower().removeprefix(".")
+
+
+def check_source(path: Path, name: str) -> None:
+    """Refuse what is no readable file of a format that we know.
+
+    Arguments:
+        path: of the file.
+        name: of the file, for messages.
+    """
+    try:
+        if path.is_dir():
+            raise InputError(f"{name} is a directory: name the files in it, as {name}/*.csv")
+        if suffix_of(path) not in FORMATS:
+            known = ", ".join(f".{suffix}" for suffix in FORMATS)
+            raise InputError(
+                f"{name} ends in {path.suffix or 'no suffix'!r}, which names no format we read: "
+                f"use one of {known}"
+            )
+        if not path.is_file():
+            raise InputError(f"there is no file {name}: check the path")
+        with path.open("rb") as file:
+            if not file.read(1):
+                raise InputError(f"{name} is empty: it needs observations")
+    except InputError:
+        raise
+    except (OSError, ValueError) as error:
+        # ValueError: a name that no file can have
+        cause = getattr(error, "strerror", None) or error
+        raise InputError(f"cannot read {name}: {cause}") from error

@@ -1,0 +1,46 @@
+"""MAT files up to version 7: variables that are columns, or one matrix of observations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, BinaryIO
+
+from fedkoopman.data.variables import Variables
+from fedkoopman.errors import InputError
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+class Mat(Variables):
+    """What MATLAB saves with the option -v7 or an older one."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """As of `Variables`."""
+        from scipy.io import whosmat
+
+        return {name: tuple(shape) for name, shape, _ in self._read(whosmat)}
+
+    def load(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """As of `Variables`."""
+        from scipy.io import loadmat
+
+        found: Mapping[str, Any] = self._read(lambda file: loadmat(file, variable_names=names))
+        return found
+
+    def _read(self, read: Callable[[BinaryIO], Any]) -> Any:
+        with self.path.open("rb") as file:
+            head = file.read(1024)
+            if head.startswith(b"MATLAB 7.3") or _HDF5 in (head[:8], head[512:520]):
+                raise InputError(
+                    f"{self.title} is a MAT file of version 7.3, which we do not read: save it in "
+                    "MATLAB with the option -v7"
+                )
+            file.seek(0)
+            try:
+                return read(file)
+            except Exception as error:  # whatever a damaged file makes of SciPy's parser
+                raise InputError(
+                    f"{self.title} is not a MAT file, or not whole: save it in MATLAB with the "
+                    "option -v7"
+                ) from error
+
+
+FORMAT = Mat
