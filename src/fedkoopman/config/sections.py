@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from fedkoopman.config.loader import Section, key
-from fedkoopman.config.rules import (
+from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
+from fedkoopman.estimation.methods import ESTIMATORS
+from fedkoopman.rules import (
     Auto,
     Choice,
     Files,
@@ -19,18 +21,8 @@ from fedkoopman.config.rules import (
     Weights,
     Whole,
 )
-from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
+from fedkoopman.systems import SYSTEMS
 
-SYSTEMS = (
-    "van-der-pol",
-    "pendulum",
-    "lorenz63",
-    "double-pendulum",
-    "yni",
-    "lorenz96",
-    "random-walk",
-)
-METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
 ACTIVATIONS = (
     "relu",
     "leaky_relu",
@@ -188,7 +180,11 @@ class EstimationSection(Section):
 
     section: ClassVar[str] = "estimation"
 
-    method: str = key("ukf", Choice(METHODS), "The filter")
+    method: str = key(
+        "ukf",
+        Choice(ESTIMATORS, "file.py:name"),
+        "The filter: a name, or an Estimator in a Python file beside the study",
+    )
     smooth: bool = key(True, Flag(), "Whether a smoother follows the filter")
     alpha: float = key(0.1, Real(0.0, above=True), "Spread of the sigma points", "α")
     beta: float = key(2.0, Real(), "Weight of the prior's shape; 2 for Gaussian states", "β")

@@ -22,12 +22,13 @@ from fedkoopman.config.site_sections import (
     InitialSection,
     NoiseSection,
     SiteName,
-    SiteSensor,
 )
 from fedkoopman.config.source_file import TABLES, check_source
+from fedkoopman.config.tables import Sensor
 from fedkoopman.config.toml import comment, toml_key, toml_value
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
+from fedkoopman.sensors import SENSORS, SensorKind
 
 __all__ = ["SiteFile"]
 
@@ -54,7 +55,7 @@ class SiteFile(Section):
 
     name: str = key(MISSING, SiteName(), "The site's name, its own among all sites of a study")
     data: DataSection = _part(DataSection, required=True)
-    sensor: dict[str, Any] = key(MISSING, SiteSensor(), "How the site sees the state")
+    sensor: dict[str, Any] = key(MISSING, Sensor(known=True), "How the site sees the state")
     noise: NoiseSection = _part(NoiseSection)
     initial: InitialSection = _part(InitialSection)
     bounds: dict[str, tuple[float, float]] = key(
@@ -105,7 +106,7 @@ class SiteFile(Section):
             DataSection.from_table({"files": "any", **data}, _known())
             raise InputError('data.files is missing: give a pattern, as files = "data/*.csv"')
         if "sensor" not in table:
-            raise InputError(f"sensor is missing: give {SiteSensor().allows}")
+            raise InputError(f"sensor is missing: give {Sensor(known=True).allows}")
         return cls(**table, path=path)
 
     @property
@@ -116,10 +117,11 @@ class SiteFile(Section):
     @property
     def observed(self) -> int | None:
         """Number of observed components, where the sensor says it by itself."""
-        kind = self.sensor["kind"]
-        if kind == "linear":
-            return len(self.sensor["matrix"])
-        return int(self.sensor["dim"]) if kind == "function" else None
+        return self._kind.observed(self._kind.values(self.sensor), None)
+
+    @property
+    def _kind(self) -> SensorKind:
+        return SENSORS.find(self.sensor["kind"], self.folder)
 
     def files(self) -> tuple[Path, ...]:
         """The site's files, each once: pattern by pattern, in the order of their names."""
@@ -149,8 +151,8 @@ class SiteFile(Section):
         """
         said = f"{source} {count} component{'s' * (count > 1)}"
         if self.observed is not None and self.observed != count:
-            own = f"dim is {self.observed}"
-            if self.sensor["kind"] == "linear":
+            own = f"{'dim' if 'dim' in self.sensor else 'observed'} is {self.observed}"
+            if "matrix" in self.sensor:
                 own = f"matrix has {self.observed} row{'s' * (self.observed > 1)}"
             raise InputError(f"sensor.{own} but {said}: choose the columns or mend the sensor")
         angles = self.sensor.get("angles", ())
@@ -170,8 +172,9 @@ class SiteFile(Section):
         dim = len(names)
         said = f"the system has {dim} state{'s' * (dim > 1)}"
         with naming(self.path):
-            if self.sensor["kind"] == "identity":
-                self.check_observed(dim, "the identity sensor observes")
+            count = self._kind.observed(self._kind.values(self.sensor), dim)
+            if self.observed is None and count is not None:
+                self.check_observed(count, f"the {self.sensor['kind']} sensor observes")
             widths = {"sensor.matrix has rows of": len(self.sensor.get("matrix", [names])[0])}
             widths["sensor.offset has"] = len(self.sensor.get("offset", names))
             if isinstance(self.initial.mean, tuple):

@@ -11,7 +11,9 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from fedkoopman.config.loader import Section, key
-from fedkoopman.config.rules import (
+from fedkoopman.config.tables import Covariance
+from fedkoopman.errors import InputError, short
+from fedkoopman.rules import (
     Auto,
     Choice,
     Names,
@@ -22,10 +24,7 @@ from fedkoopman.config.rules import (
     plain,
     refused,
 )
-from fedkoopman.config.tables import Covariance, Sensor
-from fedkoopman.errors import InputError, short
 
-KINDS = ("linear", "identity", "function")
 MOST_HELD_OUT = 0.9
 LARGEST = 1e100
 _NAME = re.compile(r"\w[\w.-]{0,99}")
@@ -74,25 +73,6 @@ class HeldOut:
             return Real(0.0, MOST_HELD_OUT).read(value, key)
         except InputError:
             raise refused(value, key, self.allows) from None
-
-
-@dataclass(frozen=True)
-class SiteSensor:
-    """A sensor as in sensor files; a site knows its own, so that none is drawn at random."""
-
-    allows: str = (
-        'a table [sensor] of kind "linear" (<matrix>, offset, angles), "identity" (angles) or '
-        '"function" (<function>, <dim>, angles)'
-    )
-
-    def read(self, value: Any, key: str) -> dict[str, Any]:
-        """The table, with every value in its normal form."""
-        if not isinstance(value, Mapping):
-            raise refused(value, key, self.allows)
-        if "kind" in value:
-            Choice(KINDS).read(value["kind"], f"{key}.kind")
-            return Sensor().read(value, key)
-        raise InputError(f"{key} has no kind: give kind = {Choice(KINDS).allows}")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import believed_systems, noise_of, sensor_of, system_of
+from fedkoopman.config.parts import believed_systems, method_of, noise_of, sensor_of, system_of
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.deliveries import Deliveries
@@ -17,6 +17,7 @@ from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
+from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import System
 from fedkoopman.user_code import load_object
 
@@ -137,7 +138,7 @@ def _clients(study: Study, parts: Parts) -> tuple[Client, ...]:
         return made[key]
 
     def client(n: int, dynamics: System, table: dict, observed: Any, doubt: Any) -> Client:
-        drawn = table["kind"] in ("random-frame", "perturbed-identity")
+        drawn = SENSORS.find(table["kind"], study.root).random
         make = partial(
             sensor_of, table, system.dim, seed=subseed(table.get("seed", seed), "sensor", n),
             folder=study.root, key="clients.sensor",
@@ -205,7 +206,7 @@ def _filter(study: Study, system: System) -> Filter:
     options = study.estimation
     mean = np.broadcast_to(np.asarray(options.initial_mean, float), (system.dim,))
     return Filter(
-        method=options.method,
+        method=method_of(study),
         smooth=options.smooth,
         alpha=options.alpha,
         beta=options.beta,

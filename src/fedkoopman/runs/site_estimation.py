@@ -12,7 +12,7 @@ from fedkoopman.config.sensor_file import SensorFile
 from fedkoopman.data.observations import REGULAR, Observations
 from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import DivergenceWarning, Estimates, estimate, nis
+from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
@@ -134,7 +134,7 @@ def _site_states(
         observed=[seen_alone(sensor, z, system.dim) for z in observations.trajectories],
         ok=ok,
         log_likelihood=float(np.sum(np.atleast_1d(found.log_likelihood)[ok])),
-        consistency=None if found.method == "ukf" else str(nis(found)),
+        consistency=str(nis(found)) if ESTIMATORS.find(found.method).consistent else None,
     )
 
 

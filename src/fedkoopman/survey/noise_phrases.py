@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.estimation.noise_estimates import NoiseEstimates
+from fedkoopman.estimation.noise_structure import NoiseEstimates
 from fedkoopman.survey.innovation_tests import MARGIN, ChannelTest
 
 __all__ = ["model_phrase", "observation_phrases", "process_phrases"]
