@@ -99,7 +99,7 @@ class SigmaPoints(GaussianEstimator):
         if dim + kappa <= 0:
             raise InputError(
                 f"kappa is {kappa:g}, but the state has {dim} components and sigma points need "
-                f"dim + kappa > 0: try kappa={max(0, 1 - dim)}"
+                f"dim + kappa > 0: give a number > {-dim}"
             )
         spread = alpha**2 * (dim + kappa)
         if not 1e-12 < spread < 1e12:
