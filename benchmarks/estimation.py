@@ -66,7 +66,7 @@ def measure(task: dict) -> dict:
     else:
         run = getattr(peers, task["library"])(given)
     if task["plain"]:
-        module = importlib.import_module("fedkoopman.estimation.estimate")
+        module = importlib.import_module("fedkoopman.estimation.gaussian_estimator")
         module._track.is_one_kernel = lambda *_, **__: False
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from fedkoopman.compilation import one_core
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.one_core import one_core
 
 __all__ = ["Metrics", "TestSet", "evaluate", "persistence"]
 

@@ -72,11 +72,18 @@ class Registry(Generic[Member]):
             name: one of `names`, or "file.py:name".
             folder: where a user's file is looked up.
         """
+        if not isinstance(name, str):
+            raise unknown_name(self.kind, name, self.names)
         if is_reference(name):
             return self._checked(load_object(name, folder or Path.cwd()), name)
         if name not in self._found:
             self._found[name] = self._load(name)
         return self._found[name]
+
+    def check_name(self, name: str) -> None:
+        """Refuse an unknown name, without loading the member of a known one."""
+        if name not in self and not is_reference(name):
+            raise unknown_name(self.kind, name, self.names)
 
     def _load(self, name: str) -> Member:
         if name in self._modules:

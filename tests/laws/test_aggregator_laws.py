@@ -6,8 +6,7 @@ from reference.extension import member
 from reference.federations import first_weights, flat, model_bytes
 
 from fedkoopman.errors import InputError
-from fedkoopman.federation.aggregators import aggregate
-from fedkoopman.registries import AGGREGATORS
+from fedkoopman.federation.aggregators import AGGREGATORS, aggregate
 
 RULES = {name: AGGREGATORS.find(name) for name in AGGREGATORS}
 RULES["trimmed-mean"] = member("trimmed_mean", "AGGREGATOR")

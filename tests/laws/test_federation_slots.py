@@ -21,9 +21,9 @@ import fedkoopman as fk
 from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.messages import Message
+from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.simulation import first_state
 from fedkoopman.federation.slot import Judged, ask, concluded, fault_of, record_of
-from fedkoopman.registries import POLICIES
 
 EVERYONE = clients(5)
 

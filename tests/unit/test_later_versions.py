@@ -19,7 +19,7 @@ from unit.deploy.site_lab import asked, make_site, make_study
 import fedkoopman as fk
 from fedkoopman.config import study as study_module
 from fedkoopman.config.loader import Section, key
-from fedkoopman.config.rules import Choice, Real
+from fedkoopman.rules import Choice, Real
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.study import Study, TrainingSection, _part
 from fedkoopman.deploy.provisioning.provision import provision, shared_study
@@ -120,7 +120,7 @@ def test_another_value_of_a_new_key_is_another_study(
 
 def test_a_new_key_is_written_where_it_is_asked_for(update: Callable[[], None]) -> None:
     before = Study().to_toml(lasting=True)
-    assert before == Study().to_toml()
+    assert "clip" not in before
     update()
     assert LaterStudy().to_toml(lasting=True) == before
     assert "clip = 0.0" in LaterStudy().to_toml() and "[rounding]" in LaterStudy().to_toml()

@@ -10,19 +10,9 @@ import typer
 
 from fedkoopman.cli.progress import progress_bar
 from fedkoopman.cli.values import assignments, number, numbers, whole
-from fedkoopman.errors import InputError, unknown_name
-
-SYSTEMS = (
-    "double-pendulum",
-    "lorenz63",
-    "lorenz96",
-    "pendulum",
-    "random-walk",
-    "van-der-pol",
-    "yni",
-)
-METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
-"""Named here too, so that `--help` need not load JAX to list them; a test compares."""
+from fedkoopman.errors import InputError
+from fedkoopman.estimation.methods import ESTIMATORS
+from fedkoopman.systems import SYSTEMS
 
 EXAMPLE = r"""
 python -c "import fedkoopman as fk, numpy as np; np.save('z.npy',
@@ -75,7 +65,13 @@ def estimate(
         ),
     ],
     method: Annotated[
-        str, typer.Option(metavar="|".join(METHODS), help="The filter.", rich_help_panel=ESTIMATOR)
+        str,
+        typer.Option(
+            metavar="NAME",
+            help=f"The filter: {', '.join(ESTIMATORS)}, or file.py:name for an Estimator of "
+            "your own.",
+            rich_help_panel=ESTIMATOR,
+        ),
     ] = "ukf",
     smooth: Annotated[
         bool,
@@ -217,8 +213,7 @@ def estimate(
     _refuse_overwriting((data, sensor), (out, plot))
     variances = numbers(process_noise, "--process-noise")
     parameters = assignments(set_parameter or [])
-    if method not in METHODS:
-        raise unknown_name("method", method, METHODS)
+    ESTIMATORS.check_name(method)
     if dt is not None and not 0 < dt < math.inf:
         raise InputError(f"--dt is {dt}: give a sampling interval greater than 0")
     chosen = tuple(columns.split(",")) if columns else ()

@@ -12,10 +12,10 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text
 from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
 from fedkoopman.paths import shown
+from fedkoopman.rules import Choice, OneOrEach, Rule, Text
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _LIKE, _SAME_SECTION = 0.6, 0.2

@@ -13,14 +13,16 @@ import numpy as np
 
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.sections import per_client
-from fedkoopman.config.tables import ALIASES
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.estimation import ESTIMATORS, Options
+from fedkoopman.federation.aggregators import AGGREGATORS
+from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.policies import POLICIES
 from fedkoopman.paths import shown
-from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
-from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
+from fedkoopman.sensors import SENSORS, Sensor
 from fedkoopman.systems import System, by_name
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import is_reference, load_object
 
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile
@@ -143,26 +145,13 @@ def sensor_of(
         folder: where a function's file is looked up.
         key: the table's dotted key, for messages.
     """
-    options = {
-        ALIASES.get(name, name): value
-        for name, value in table.items()
-        if name not in ("kind", "seed")
-    }
     with _naming(key):
-        sensor: Sensor
-        if table["kind"] == "random-frame":
-            sensor = LinearSensor.random_frame(state_dim, seed=seed, **options)
-        elif table["kind"] == "perturbed-identity":
-            sensor = LinearSensor.perturbed_identity(state_dim, seed=seed, **options)
-        elif table["kind"] == "identity":
-            sensor = LinearSensor.identity(state_dim, **options)
-        elif table["kind"] == "linear":
-            sensor = LinearSensor(**options)
-        else:
-            h = load_object(options.pop("function"), folder)
-            if not callable(h):
-                raise InputError(f"{table['function']!r} is not a function: write z = h(x)")
-            sensor = FunctionSensor(h, options.pop("observed"), **options)
+        kind = SENSORS.find(table["kind"], folder)
+        if is_reference(table["kind"]):  # its keys could not be read before the file was found
+            table = kind.read(table, "its table")
+        values = kind.values(table)
+        values.pop("seed", None)
+        sensor = kind.make(values, state_dim, seed=seed, folder=folder)
         sensor.check_state(state_dim)
         return sensor
 
@@ -242,6 +231,12 @@ def check_parts(study: "Study", sites: bool = True) -> None:
                 registry.find(name, study.root)
 
 
+def method_of(study: "Study") -> str:
+    """The study's method of estimation, as `fk.estimate` takes it in any working directory."""
+    method = study.estimation.method
+    return str(study.root.resolve() / method) if is_reference(method) else method
+
+
 def _check_network(study: "Study", system: System) -> None:
     if study.network.components_for(system.dim) < system.dim:
         raise InputError(
@@ -252,16 +247,18 @@ def _check_network(study: "Study", system: System) -> None:
 
 def _check_estimation(study: "Study", system: System) -> None:
     estimation, dim = study.estimation, system.dim
-    if estimation.method in ("ukf", "ukf-resampled") and dim + estimation.kappa <= 0:
-        raise InputError(
-            f"estimation.kappa is {estimation.kappa:g} but {study.system.name} has {dim} states "
-            f"and sigma points need states + kappa > 0: give a number > {-dim}"
+    with _naming("estimation.method"):
+        estimator = ESTIMATORS.find(method_of(study))
+    try:
+        estimator.check(
+            Options(estimation.alpha, estimation.beta, estimation.kappa, estimation.particles), dim
         )
-    spread = estimation.alpha**2 * (dim + estimation.kappa)
-    if estimation.method in ("ukf", "ukf-resampled") and not 1e-12 < spread < 1e12:
+    except InputError as error:  # its message begins with the option's name
+        raise InputError(f"estimation.{error}") from error
+    if estimation.smooth and not estimator.smooths:
         raise InputError(
-            f"estimation.alpha is {estimation.alpha:g}, which spreads the sigma points by "
-            f"{spread:.3g} variances: give one with 1e-12 < alpha² (states + kappa) < 1e12"
+            f"estimation.smooth is true but estimation.method {estimation.method!r} has no "
+            "smoother: give false"
         )
     mean = estimation.initial_mean
     if isinstance(mean, tuple) and len(mean) != dim:
@@ -274,7 +271,8 @@ def _check_estimation(study: "Study", system: System) -> None:
 
 def _check_clients(study: "Study", system: System) -> None:
     """Sensors and noise of every client; what is the same for many is looked at once."""
-    clients, particle = study.clients, study.estimation.method == "particle"
+    clients = study.clients
+    needed = ESTIMATORS.find(method_of(study)).needs_density(study.estimation.smooth)
     observed: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
     sensors = list(_entries(clients.sensor, "clients.sensor"))
@@ -287,19 +285,17 @@ def _check_clients(study: "Study", system: System) -> None:
         key, form = noises[n % len(noises)]
         pair = (repr(form), observed[repr(table)])
         if pair not in seen:
-            _check_definite(noise_of(form, pair[1], key), key, particle)
+            _check_definite(noise_of(form, pair[1], key), key, needed.get("observation_noise"))
             seen.add(pair)
     for key, form in _entries(clients.process_noise, "clients.process_noise"):
-        noise = noise_of(form, system.dim, key)
-        _check_definite(noise, key, particle and study.estimation.smooth)
+        _check_definite(noise_of(form, system.dim, key), key, needed.get("process_noise"))
 
 
-def _check_definite(noise: np.ndarray, key: str, needed: bool) -> None:
-    lowest = float(np.linalg.eigvalsh(noise)[0]) if needed else 1.0
+def _check_definite(noise: np.ndarray, key: str, why: str | None) -> None:
+    lowest = float(np.linalg.eigvalsh(noise)[0]) if why else 1.0
     if lowest <= 0:
         raise InputError(
-            f'{key} has the eigenvalue {lowest:.3g} but estimation.method "particle" divides by '
-            "its density: give a positive definite covariance"
+            f"{key} has the eigenvalue {lowest:.3g} but must be positive definite: {why}"
         )
 
 

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from fedkoopman.config.loader import Section, key
-from fedkoopman.config.rules import (
+from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
+from fedkoopman.estimation.methods import ESTIMATORS
+from fedkoopman.federation.aggregators import AGGREGATORS
+from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.policies import POLICIES
+from fedkoopman.rules import (
     Auto,
     Choice,
     Files,
@@ -16,23 +21,11 @@ from fedkoopman.config.rules import (
     Names,
     OneOrEach,
     Real,
-    Registered,
     Weights,
     Whole,
 )
-from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
-from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
+from fedkoopman.systems import SYSTEMS
 
-SYSTEMS = (
-    "van-der-pol",
-    "pendulum",
-    "lorenz63",
-    "double-pendulum",
-    "yni",
-    "lorenz96",
-    "random-walk",
-)
-METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
 ACTIVATIONS = (
     "relu",
     "leaky_relu",
@@ -189,7 +182,11 @@ class EstimationSection(Section):
 
     section: ClassVar[str] = "estimation"
 
-    method: str = key("ukf", Choice(METHODS), "The filter")
+    method: str = key(
+        "ukf",
+        Choice(ESTIMATORS, "file.py:name"),
+        "The filter: a name, or an Estimator in a Python file beside the study",
+    )
     smooth: bool = key(True, Flag(), "Whether a smoother follows the filter")
     alpha: float = key(0.1, Real(0.0, above=True), "Spread of the sigma points", "α")
     beta: float = key(2.0, Real(), "Weight of the prior's shape; 2 for Gaussian states", "β")
@@ -259,7 +256,9 @@ class AlgorithmSection(Section):
     section: ClassVar[str] = "algorithm"
 
     name: str = key(
-        "auto", Auto(Registered(ALGORITHMS)), "The algorithm; auto is what the model kind needs"
+        "auto",
+        Auto(Choice(ALGORITHMS, "file.py:name")),
+        "The algorithm; auto is what the model kind needs",
     )
 
 
@@ -271,7 +270,7 @@ class AggregationSection(Section):
 
     rule: str = key(
         "mean",
-        Registered(AGGREGATORS),
+        Choice(AGGREGATORS, "file.py:function"),
         "The rule: a name, or a function in a Python file beside the study",
     )
 
@@ -284,7 +283,7 @@ class PolicySection(Section):
 
     name: str = key(
         "threshold",
-        Registered(POLICIES),
+        Choice(POLICIES, "file.py:function"),
         "The rule: a name, or a function in a Python file beside the study",
     )
     segments: float | tuple[float, ...] = key(

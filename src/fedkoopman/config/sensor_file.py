@@ -17,11 +17,12 @@ from typing import Any
 
 from fedkoopman.config.formats import check_source
 from fedkoopman.config.loader import read_toml
-from fedkoopman.config.rules import LARGEST
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.tables import ALIASES, KINDS
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
+from fedkoopman.rules import LARGEST
+from fedkoopman.sensors import SENSORS
+from fedkoopman.user_code import is_reference
 
 __all__ = ["KEYS", "in_flat_words", "read_sensor", "site_of_file"]
 
@@ -33,7 +34,8 @@ _PLACES = {
 }
 """Where a key that is not the sensor's own stands in a site file."""
 
-KEYS = {"kind", *_PLACES, *ALIASES}.union(*KINDS.values())
+_SENSORS = [SENSORS.find(name) for name in SENSORS]
+KEYS = {"kind", *_PLACES}.union(*({*kind.keys, *kind.former_names} for kind in _SENSORS))
 
 _FLAT = {f"{section}.{key}": name for name, (section, key) in _PLACES.items()} | {
     "data.segment": "--segment-column",
@@ -62,8 +64,9 @@ def read_sensor(
     check_source(data, shown(data))
     tables: dict[str, dict[str, Any]] = {"sensor": {}, "data": {}, "noise": {"observation": 1.0}}
     with naming(path):
-        for key, value in read_toml(path).items():
-            if key not in KEYS:
+        given = read_toml(path)
+        for key, value in given.items():
+            if key not in KEYS and not is_reference(str(given.get("kind"))):
                 raise unknown_name("key", key, KEYS)
             section, name = _PLACES.get(key, ("sensor", key))
             tables.setdefault(section, {})[name] = value

@@ -23,11 +23,12 @@ from fedkoopman.config.site_sections import (
     InitialSection,
     NoiseSection,
     SiteName,
-    SiteSensor,
 )
+from fedkoopman.config.tables import Sensor
 from fedkoopman.config.toml import comment, toml_key, toml_value
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
+from fedkoopman.sensors import SENSORS, SensorKind
 
 __all__ = ["SiteFile"]
 
@@ -54,7 +55,7 @@ class SiteFile(Section):
 
     name: str = key(MISSING, SiteName(), "The site's name, its own among all sites of a study")
     data: DataSection = _part(DataSection, required=True)
-    sensor: dict[str, Any] = key(MISSING, SiteSensor(), "How the site sees the state")
+    sensor: dict[str, Any] = key(MISSING, Sensor(own=True), "How the site sees the state")
     noise: NoiseSection = _part(NoiseSection)
     initial: InitialSection = _part(InitialSection)
     bounds: dict[str, tuple[float, float]] = key(
@@ -107,7 +108,7 @@ class SiteFile(Section):
             DataSection.from_table({"files": "any", **data}, _known())
             raise InputError('data.files is missing: give a pattern, as files = "data/*.csv"')
         if "sensor" not in table:
-            raise InputError(f"sensor is missing: give {SiteSensor().allows}")
+            raise InputError(f"sensor is missing: give {Sensor(own=True).allows}")
         return cls(**table, path=path)
 
     @property
@@ -118,10 +119,11 @@ class SiteFile(Section):
     @property
     def observed(self) -> int | None:
         """Number of observed components, where the sensor says it by itself."""
-        if "matrix" in self.sensor:
-            return len(self.sensor["matrix"])
-        given: int | None = self.sensor.get("observed", self.sensor.get("dim"))
-        return given
+        return self._kind.observed(self._kind.values(self.sensor), None)
+
+    @property
+    def _kind(self) -> SensorKind:
+        return SENSORS.find(self.sensor["kind"], self.folder)
 
     def files(self) -> tuple[Path, ...]:
         """The site's files, each once: pattern by pattern, in the order of their names."""
@@ -172,8 +174,9 @@ class SiteFile(Section):
         dim = len(names)
         said = f"the system has {dim} state{'s' * (dim > 1)}"
         with naming(self.path):
-            if self.sensor["kind"] == "identity":
-                self.check_observed(dim, "the identity sensor observes")
+            count = self._kind.observed(self._kind.values(self.sensor), dim)
+            if self.observed is None and count is not None:
+                self.check_observed(count, f"the {self.sensor['kind']} sensor observes")
             widths = {"sensor.matrix has rows of": len(self.sensor.get("matrix", [names])[0])}
             widths["sensor.offset has"] = len(self.sensor.get("offset", names))
             if isinstance(self.initial.mean, tuple):

@@ -11,7 +11,9 @@ from dataclasses import MISSING, dataclass
 from typing import Any, ClassVar
 
 from fedkoopman.config.loader import Section, key
-from fedkoopman.config.rules import (
+from fedkoopman.config.tables import Covariance
+from fedkoopman.errors import InputError, short
+from fedkoopman.rules import (
     Auto,
     Choice,
     Names,
@@ -22,8 +24,6 @@ from fedkoopman.config.rules import (
     plain,
     refused,
 )
-from fedkoopman.config.tables import KINDS, Covariance, Sensor
-from fedkoopman.errors import InputError, short
 
 AUTO = "auto"
 """Of a column: the one with the usual name, if there is one."""
@@ -75,26 +75,6 @@ class HeldOut:
             return Real(0.0, MOST_HELD_OUT).read(value, key)
         except InputError:
             raise refused(value, key, self.allows) from None
-
-
-@dataclass(frozen=True)
-class SiteSensor(Sensor):
-    """A sensor as in studies; a site knows its own, so that a drawn one has its seed."""
-
-    @property
-    def allows(self) -> str:
-        """The kinds with their keys."""
-        return super().allows.replace("a table { kind = ... }", "a table [sensor]")
-
-    def read(self, value: Any, key: str) -> dict[str, Any]:
-        """The table, with every value in its normal form."""
-        table = super().read(value, key)
-        if "seed" in KINDS[table["kind"]] and "seed" not in table:
-            raise InputError(
-                f"{key}.kind is {table['kind']!r}, which is drawn at random: give its seed, as "
-                "seed = 0"
-            )
-        return table
 
 
 @dataclass(frozen=True)

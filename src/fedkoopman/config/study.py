@@ -15,11 +15,8 @@ from typing import Any, TypeVar
 
 from fedkoopman.config.digest import digest_of, lasting
 from fedkoopman.config.loader import Section, key, keys_of, put, read_toml, unknown_key
-from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text, Whole
 from fedkoopman.config.sections import (
     ACTIVATIONS,
-    METHODS,
-    SYSTEMS,
     AggregationSection,
     AlgorithmSection,
     ClientsSection,
@@ -34,15 +31,13 @@ from fedkoopman.config.sections import (
     TrainingSection,
     per_client,
 )
-from fedkoopman.config.tables import SEED
 from fedkoopman.config.toml import comment, toml_value
 from fedkoopman.errors import InputError, short
+from fedkoopman.rules import SEED, Choice, OneOrEach, Rule, Text, Whole
 
 __all__ = [
     "ACTIVATIONS",
-    "METHODS",
     "SCHEMES",
-    "SYSTEMS",
     "ClientsSection",
     "EstimationSection",
     "EvaluationSection",

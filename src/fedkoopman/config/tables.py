@@ -4,10 +4,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedkoopman.config.rules import Choice, Real, Rule, Text, Whole, plain, refused
-from fedkoopman.errors import InputError, unknown_name
-
-SEED = Whole(0, 2**63 - 1)
+from fedkoopman.errors import InputError
+from fedkoopman.rules import (
+    Choice,
+    Matrix,
+    Real,
+    Row,
+    Rule,
+    Text,
+    Whole,
+    plain,
+    refused,
+)
+from fedkoopman.sensors import SENSORS
+from fedkoopman.user_code import is_reference
 
 
 @dataclass(frozen=True)
@@ -24,8 +34,8 @@ class Covariance:
             except InputError:
                 raise refused(value, key, self.allows) from None
         if set(value) == {"diagonal"}:
-            entries = _list(value["diagonal"], f"{key}.diagonal", "a list of numbers >= 0")
-            return {"diagonal": _row(entries, f"{key}.diagonal", Real(0.0))}
+            diagonal = Row(Real(0.0), "a list of numbers >= 0")
+            return {"diagonal": diagonal.read(value["diagonal"], f"{key}.diagonal")}
         if set(value) == {"matrix"}:
             return {"matrix": _covariance_matrix(value["matrix"], f"{key}.matrix")}
         raise refused(value, key, self.allows)
@@ -45,104 +55,42 @@ def _covariance_matrix(value: Any, key: str) -> tuple[tuple[float, ...], ...]:
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """Rows of equal length."""
-
-    allows: str = "a list of rows of numbers, all of one length"
-
-    def read(self, value: Any, key: str) -> tuple[tuple[float, ...], ...]:
-        """The rows as floats."""
-        rows = tuple(
-            _row(_list(row, f"{key}[{i}]", "a list of numbers"), f"{key}[{i}]", Real())
-            for i, row in enumerate(_list(value, key, self.allows))
-        )
-        if len({len(row) for row in rows}) > 1:
-            raise refused(plain(value), key, self.allows)
-        return rows
-
-
-@dataclass(frozen=True)
-class Row:
-    """A list of values of one kind."""
-
-    rule: Rule
-    allows: str
-
-    def read(self, value: Any, key: str) -> tuple[Any, ...]:
-        """The values as a tuple."""
-        return _row(_list(value, key, self.allows), key, self.rule)
-
-
-def _list(value: Any, key: str, allows: str) -> list[Any] | tuple[Any, ...]:
-    given = plain(value)
-    if not isinstance(given, list | tuple) or not given:
-        raise refused(given, key, allows)
-    return given
-
-
-def _row(entries: list[Any] | tuple[Any, ...], key: str, rule: Rule) -> tuple[Any, ...]:
-    return tuple(rule.read(entry, f"{key}[{i}]") for i, entry in enumerate(entries))
-
-
-ANGLES = Row(Whole(0), "a list of indices, from 0, of observed components that wrap at 2π")
-KINDS: Mapping[str, Mapping[str, Rule]] = {
-    "random-frame": {"observed": Whole(1), "seed": SEED},
-    "identity": {"angles": ANGLES},
-    "perturbed-identity": {"spread": Real(0.0), "seed": SEED},
-    "linear": {
-        "matrix": Matrix(),
-        "offset": Row(Real(), "a list of numbers, one per state"),
-        "angles": ANGLES,
-    },
-    "function": {
-        "function": Choice((), "file.py:function"),
-        "observed": Whole(1),
-        "angles": ANGLES,
-    },
-}
-REQUIRED = {"linear": ("matrix",), "function": ("function", "observed")}
-ALIASES: Mapping[str, str] = {"dim": "observed"}
-"""Words of older files, which are still read, and stay as they are written."""
-
-
-@dataclass(frozen=True)
 class Sensor:
     """How a client sees the system: a table with a kind and the keys of that kind."""
+
+    own: bool = False
+    """Whether it is a site's own sensor, so that a kind that is drawn at random needs its seed."""
 
     @property
     def allows(self) -> str:
         """The kinds with their keys; what a kind cannot do without stands in angle brackets."""
-        forms = []
-        for kind, keys in KINDS.items():
-            needed = REQUIRED.get(kind, ())
-            listed = ", ".join(f"<{name}>" if name in needed else name for name in keys)
-            forms.append(f'"{kind}" ({listed})')
-        return f"a table {{ kind = ... }} of kind {', '.join(forms)}"
+        forms = [f'"{name}" ({SENSORS.find(name).form})' for name in SENSORS]
+        table = "[sensor]" if self.own else "{ kind = ... }"
+        return f'a table {table} of kind {", ".join(forms)} or "file.py:name"'
 
     def read(self, value: Any, key: str) -> dict[str, Any]:
-        """The table, with every value in its normal form."""
+        """The table, with every value in its normal form.
+
+        A kind in a Python file reads its keys where the file is looked up, in `config.parts`.
+        """
         if not isinstance(value, Mapping):
             raise refused(value, key, self.allows)
-        kinds = Choice(tuple(KINDS))
+        kinds = Choice(SENSORS, "file.py:name")
         if "kind" not in value:
             raise InputError(f"{key} has no kind: give kind = {kinds.allows}")
         kind = kinds.read(value["kind"], f"{key}.kind")
-        rules = KINDS[kind]
-        table: dict[str, Any] = {"kind": kind}
-        for name, entry in value.items():
-            if name == "kind":
-                continue
-            word: str = ALIASES.get(name, name)
-            if word not in rules:
-                raise unknown_name(f'key in {key} of kind "{kind}"', name, ["kind", *rules])
-            if word != name and word in value:
-                raise InputError(f"{key} has {name} and {word}, which are the same: give {word}")
-            table[name] = rules[word].read(entry, f"{key}.{name}")
-        given = {ALIASES.get(name, name) for name in table}
-        for name in REQUIRED.get(kind, ()):
-            if name not in given:
-                raise InputError(f'{key} of kind "{kind}" has no {name}: give {rules[name].allows}')
+        if is_reference(kind):
+            return {str(name): _tuples(plain(entry)) for name, entry in value.items()}
+        table = SENSORS.find(kind).read(value, key)
+        if self.own and SENSORS.find(kind).random and "seed" not in table:
+            raise InputError(
+                f"{key}.kind is {kind!r}, which is drawn at random: give its seed, as seed = 0"
+            )
         return table
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 @dataclass(frozen=True)
@@ -169,7 +117,8 @@ class Keyword:
         """The number as it is (whole numbers stay whole), or a tuple."""
         given = plain(value)
         if isinstance(given, list | tuple):
-            return _row(given, key, Text() if given and isinstance(given[0], str) else Whole(0))
+            rule = Text() if given and isinstance(given[0], str) else Whole(0)
+            return tuple(rule.read(entry, f"{key}[{i}]") for i, entry in enumerate(given))
         try:
             number = Real().read(given, key)
         except InputError:

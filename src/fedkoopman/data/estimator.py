@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.parts import noise_of
+from fedkoopman.config.parts import method_of, noise_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.site_knowledge import Knowledge, known_noise
-from fedkoopman.estimation import Estimates, estimate
+from fedkoopman.estimation import ESTIMATORS, Estimates, estimate
 from fedkoopman.estimation.batches import cores
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
@@ -91,8 +91,8 @@ def estimated(
 
     def one(segment: Segment) -> Estimates:
         z = segment.observations
-        room = None  # a particle filter draws for every sample, so that each length is its own
-        if options["method"] != "particle":
+        room = None
+        if ESTIMATORS.find(options["method"]).takes_padding:
             room = max(SHORTEST, 1 << (len(z) - 1).bit_length())
         return estimate(system, sensor, z, inputs=segment.inputs, warn=False, room=room, **options)
 
@@ -113,7 +113,7 @@ def _options(study: Study, system: System, site: SiteFile) -> dict[str, Any]:
     return {
         "initial_mean": np.array(mean),
         "initial_cov": noise_of(site.initial.cov, system.dim, f"{shown(site.path)}: initial.cov"),
-        "method": chosen.method,
+        "method": method_of(study),
         "smooth": chosen.smooth,
         "alpha": chosen.alpha,
         "beta": chosen.beta,

@@ -4,37 +4,51 @@
 that take their dtype from their inputs and can be differentiated and transformed: `step` (predict,
 then correct), `smooth_step`, and `track` (the scans), with `Unscented` or `Linearised` as the
 transform and `model_of(system, sensor)` as the model. They carry the batch on the last axis.
+
+`ESTIMATORS` holds the methods by name; each is an `Estimator` in a file of `methods`.
 """
 
-from fedkoopman.estimation.diagnostics import Diagnosis, nees, nis, whiteness
-from fedkoopman.estimation.estimate import estimate
-from fedkoopman.estimation.estimates import DivergenceWarning, Estimates
-from fedkoopman.estimation.gaussian import (
-    Info,
-    Link,
-    Model,
-    Noise,
-    State,
-    Track,
-    smooth_step,
-    step,
-    track,
-)
-from fedkoopman.estimation.models import Batched, Conditions, model_of
-from fedkoopman.estimation.noise import estimate_noise
-from fedkoopman.estimation.noise_estimates import NoiseEstimates
-from fedkoopman.estimation.online import OnlineFilter, OnlineInfo, OnlineState
-from fedkoopman.estimation.parameter_fusion import Belief, combine_parameters
-from fedkoopman.estimation.parameters import ParameterEstimates, estimate_parameters
-from fedkoopman.estimation.transforms import Linearised, Unscented
+from typing import TYPE_CHECKING
+
+from fedkoopman.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from fedkoopman.estimation.diagnostics import Diagnosis, nees, nis, whiteness
+    from fedkoopman.estimation.estimates import DivergenceWarning, Estimates, estimate
+    from fedkoopman.estimation.estimator import Estimator, Options, SequenceEstimator
+    from fedkoopman.estimation.gaussian import (
+        Info,
+        Link,
+        Model,
+        Noise,
+        State,
+        Track,
+        smooth_step,
+        step,
+        track,
+    )
+    from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
+    from fedkoopman.estimation.methods import ESTIMATORS
+    from fedkoopman.estimation.methods.ekf import Linearised
+    from fedkoopman.estimation.methods.ukf import Unscented
+    from fedkoopman.estimation.models import Batched, Conditions, model_of
+    from fedkoopman.estimation.noise import estimate_noise
+    from fedkoopman.estimation.noise_structure import NoiseEstimates
+    from fedkoopman.estimation.online import OnlineFilter, OnlineInfo, OnlineState
+    from fedkoopman.estimation.parameter_fusion import Belief, combine_parameters
+    from fedkoopman.estimation.parameters import ParameterEstimates, estimate_parameters
+    from fedkoopman.estimation.transforms import Transform
 
 __all__ = [
+    "ESTIMATORS",
     "Batched",
     "Belief",
     "Conditions",
     "Diagnosis",
     "DivergenceWarning",
     "Estimates",
+    "Estimator",
+    "GaussianEstimator",
     "Info",
     "Linearised",
     "Link",
@@ -44,9 +58,12 @@ __all__ = [
     "OnlineFilter",
     "OnlineInfo",
     "OnlineState",
+    "Options",
     "ParameterEstimates",
+    "SequenceEstimator",
     "State",
     "Track",
+    "Transform",
     "Unscented",
     "combine_parameters",
     "estimate",
@@ -60,3 +77,5 @@ __all__ = [
     "track",
     "whiteness",
 ]
+
+__getattr__ = lazy_names(__name__)

@@ -4,7 +4,6 @@ Everything that can be wrong with the input is found here, before anything is co
 with the argument's name, its value and a remedy.
 """
 
-import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -13,45 +12,9 @@ import jax
 import numpy as np
 
 from fedkoopman.covariance import covariance
-from fedkoopman.errors import InputError, short
-from fedkoopman.estimation.transforms import Linearised, Transform, Unscented
+from fedkoopman.errors import InputError
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
-
-METHODS = ("ukf", "ukf-resampled", "ekf", "particle")
-
-
-def transform_of(method: str, n: int, alpha: float, beta: float, kappa: float) -> Transform:
-    """The transform behind a method's name."""
-    if method == "ekf":
-        return Linearised()
-    for name, value in (("alpha", alpha), ("beta", beta), ("kappa", kappa)):
-        if not isinstance(value, int | float | np.integer | np.floating) or not np.isfinite(value):
-            raise InputError(f"{name} is {short(value)}: give a finite number")
-    if alpha <= 0:
-        raise InputError(f"alpha is {alpha:g}, but sigma points need alpha > 0: try alpha=0.1")
-    if n + kappa <= 0:
-        raise InputError(
-            f"kappa is {kappa:g}, but the state has {n} components and sigma points need "
-            f"dim + kappa > 0: try kappa={max(0, 1 - n)}"
-        )
-    return Unscented(float(alpha), float(beta), float(kappa), resample=method == "ukf-resampled")
-
-
-def warn_of_beta(method: str, alpha: float, beta: float) -> None:
-    """Warn the caller's caller of a choice that may spoil covariances."""
-    if method.startswith("ukf") and beta < alpha**2:
-        warnings.warn(
-            f"beta = {beta:g} is below alpha² = {alpha**2:g}: covariances may lose positive "
-            "definiteness; beta=2 is right for Gaussian states",
-            stacklevel=3,
-        )
-
-
-def check_method(method: str) -> None:
-    """Refuse an unknown method, naming the known ones."""
-    if method not in METHODS:
-        raise InputError(f"unknown method {method!r}: choose one of {', '.join(METHODS)}")
 
 
 def observations(z: Any, m: int) -> tuple[np.ndarray, np.ndarray | None, str]:

@@ -1,11 +1,28 @@
-"""The result of an estimation."""
+"""`fk.estimate`: observations in, states with covariances out. The checked, NumPy-friendly edge."""
 
+import warnings
 from dataclasses import dataclass
+from typing import Any
 
+import jax
 import numpy as np
+
+from fedkoopman.errors import InputError
+from fedkoopman.estimation import checks
+from fedkoopman.estimation.batches import Progress, pieces, run_pieces
+from fedkoopman.estimation.estimator import Estimator, Options
+from fedkoopman.estimation.methods import ESTIMATORS
+from fedkoopman.estimation.problem import Problem, problem_of
+from fedkoopman.sensors import Sensor
+from fedkoopman.systems import System
+from fedkoopman.systems.checks import check_seed
 
 Arrays = np.ndarray | list[np.ndarray]
 """An array, or one array per trajectory when the trajectories have different lengths."""
+
+
+PER_STEP = ("mean", "cov", "innovations", "innovation_cov")
+"""Fields of `Estimates` with a row for each observation."""
 
 
 class DivergenceWarning(RuntimeWarning):
@@ -47,3 +64,192 @@ class Estimates:
 
 def _std(cov: np.ndarray) -> np.ndarray:
     return np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1))
+
+
+def estimate(
+    system: System | list[System],
+    sensor: Sensor | list[Sensor],
+    z: Any,
+    *,
+    process_noise: Any = 1.0,
+    observation_noise: Any = 1.0,
+    initial_mean: Any = None,
+    initial_cov: Any = None,
+    method: str = "ukf",
+    smooth: bool = True,
+    alpha: float = 0.1,
+    beta: float = 2.0,
+    kappa: float = -1.0,
+    particles: int = 1000,
+    seed: int = 0,
+    inputs: Any = None,
+    dt: Any = None,
+    progress: Progress | None = None,
+    warn: bool = True,
+    room: int | None = None,
+) -> Estimates:
+    """Estimate the states behind observations z_1 … z_T.
+
+    Arguments:
+        system: the dynamics, or a list with one per trajectory.
+        sensor: how the state is seen, or a list with one per trajectory.
+        z: observations (T, m), a batch (B, T, m), or a list of (T_i, m). NaN is missing: a whole
+            row, or single components.
+        process_noise, observation_noise: covariances Σ_f and Σ_h: a variance, a diagonal (d,), a
+            matrix (d, d), one matrix per step (T, d, d), or per trajectory and step (B, T, d, d).
+        initial_mean, initial_cov: the state at time 0, before the first prediction; zeros and the
+            identity unless given. One for all, or one per trajectory.
+        method: "ukf" is the paper's filter, which uses the propagated sigma points again to
+            correct; "ukf-resampled" draws new ones and is statistically consistent; "ekf" uses
+            exact Jacobians; "particle" is a bootstrap particle filter; another package's method by
+            its name, or "file.py:name" for an `Estimator` of your own.
+        smooth: run the smoother backwards (Rauch-Tung-Striebel; backward simulation for particles).
+        alpha, beta, kappa: spread of the sigma points (eq. (8)-(9); the paper's values).
+        particles, seed: for method "particle".
+        inputs: known inputs u_k, (T, u) or (B, T, u), for systems that take them.
+        dt: intervals between observations, (T,) or (B, T), where they are not the system's own.
+        progress: called with (trajectories done, trajectories in all).
+        warn: warn of divergence; callers that look at `ok` themselves need no warning.
+        room: steps for which to compile, at least T: calls with different T then share what is
+            compiled. For noise that does not change with time.
+
+    Computes in float64 and leaves the caller's JAX settings alone. A trajectory whose filter
+    diverges has `ok` False, with a `DivergenceWarning`.
+    """
+    estimator = ESTIMATORS.find(method)
+    options = Options(alpha, beta, kappa, particles, seed)
+    estimator.check(options, checks.first_of(system, System, "system").dim)
+    if smooth and not estimator.smooths:
+        raise InputError(f"method {method!r} has no smoother: pass smooth=False")
+    problem, form = problem_of(
+        system,
+        sensor,
+        z,
+        process_noise=process_noise,
+        observation_noise=observation_noise,
+        initial_mean=initial_mean,
+        initial_cov=initial_cov,
+        inputs=inputs,
+        dt=dt,
+    )
+    if room is not None and estimator.takes_padding:
+        problem = problem.filled(room)
+    check_seed(seed)
+    doubt = estimator.indefinite(options)
+    fields = _in_pieces(problem, estimator, options, smooth, progress)
+    ok = _sound(fields, problem.lengths, definite=not doubt)
+    if warn:
+        if doubt:
+            warnings.warn(doubt, stacklevel=2)
+        _warn_of_divergence(ok)
+    return _result(fields, ok, problem, form, method, smooth)
+
+
+def _warn_of_divergence(ok: np.ndarray) -> None:
+    if ok.all():
+        return
+    rows = np.flatnonzero(~ok)
+    warnings.warn(
+        f"{len(rows)} of {len(ok)} trajectories diverged (rows {rows[:10].tolist()}"
+        f"{', …' if len(rows) > 10 else ''}): their estimates are not usable. Check units, the "
+        "noise covariances and the initial state, or try a smaller dt",
+        DivergenceWarning,
+        stacklevel=3,
+    )
+
+
+def _in_pieces(
+    problem: Problem,
+    estimator: Estimator,
+    options: Options,
+    smooth: bool,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Estimate the batch in pieces and put the results together, batch first."""
+    batch, steps, m = problem.z.shape
+    n = problem.mean.shape[1]
+    widest = estimator.widest(n)
+    lengths = np.full(batch, steps) if problem.lengths is None else problem.lengths
+    shapes = {
+        "mean": (steps, n),
+        "cov": (steps, n, n),
+        "initial_mean": (n,),
+        "initial_cov": (n, n),
+        "log_likelihood": (),
+        "innovations": (steps, m),
+        "innovation_cov": (steps, m, m),
+    }
+    whole = batch <= widest and problem.lengths is None
+    fields = {} if whole else {k: np.empty((batch, *shape)) for k, shape in shapes.items()}
+
+    def one(rows: np.ndarray) -> bool:
+        piece = problem if whole else problem.take(rows)
+        longest = int(lengths[rows].max())
+        if widest > 1:  # a power of two, as `pieces` groups them, so that few lengths are compiled
+            longest = min(steps, 1 << (longest - 1).bit_length())
+        if longest < steps:
+            piece = piece.cut(longest)
+        # The settings of JAX are per thread, so each piece sets its own.
+        with jax.enable_x64(True):
+            results, overlap = estimator.run(piece, rows, options, smooth)
+            if whole:
+                fields.update({k: _batch_first(v) for k, v in results.items()})
+                return overlap
+            for name, value in results.items():
+                target = fields[name]
+                if name in PER_STEP:
+                    target = target[:, :longest]
+                target[rows] = np.moveaxis(np.asarray(value), -1, 0)
+        return overlap
+
+    run_pieces(one, list(pieces(lengths, widest)), progress)
+    return fields
+
+
+def _batch_first(value: Any) -> np.ndarray:
+    """A writable copy with the batch on the first axis instead of the last."""
+    array = np.asarray(value)
+    return np.array(array.transpose(array.ndim - 1, *range(array.ndim - 1)), order="C")
+
+
+def _sound(fields: dict[str, Any], lengths: np.ndarray | None, definite: bool) -> np.ndarray:
+    """Which trajectories were estimated, (B,): their numbers are finite, and covariances definite.
+
+    Fields are set to 0 after a trajectory's end.
+    """
+    for b, length in enumerate(() if lengths is None else lengths):
+        for name in PER_STEP:
+            fields[name][b, length:] = 0
+    ok = np.ones(len(fields["mean"]), bool)
+    # One that is not finite anywhere makes the sum so; what is not summed here enters the mean.
+    with np.errstate(invalid="ignore", over="ignore"):
+        for name in ("mean", "cov", "initial_mean", "initial_cov", "log_likelihood"):
+            value = fields[name]
+            ok &= np.isfinite(value.sum(axis=tuple(range(1, value.ndim))))
+    if not definite:
+        values = np.linalg.eigvalsh(fields["cov"][ok])
+        ok[ok] = (values[..., 0] >= -1e-12 * values[..., -1]).all(axis=1)
+    return ok
+
+
+def _result(
+    fields: dict[str, Any], ok: np.ndarray, problem: Problem, form: str, method: str, smooth: bool
+) -> Estimates:
+    """The estimates in the form in which the observations came."""
+    z, lengths = problem.z, problem.lengths
+    missing = np.isnan(z)
+    angles = checks.first_of(problem.system, System, "system").angles
+    if missing.any():
+        fields["innovations"][missing] = np.nan
+    if form != "list" and lengths is not None:  # filled up: there is only one length
+        for name in PER_STEP:
+            fields[name] = fields[name][:, : lengths[0]]
+    if form == "list":
+        ends = np.full(len(z), z.shape[1]) if lengths is None else lengths
+        for name in PER_STEP:
+            fields[name] = [row[:end] for row, end in zip(fields[name], ends, strict=True)]
+    if form == "single":
+        fields = {name: value[0] for name, value in fields.items()}
+        fields["log_likelihood"] = float(fields["log_likelihood"])
+        return Estimates(**fields, ok=bool(ok[0]), method=method, smoothed=smooth, angles=angles)
+    return Estimates(**fields, ok=ok, method=method, smoothed=smooth, angles=angles)

@@ -1,5 +1,6 @@
 """Streaming: one observation at a time, `(state, z) → state`."""
 
+import warnings
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -7,10 +8,13 @@ import jax
 import numpy as np
 from jaxtyping import Array
 
+from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
-from fedkoopman.estimation.fused import fused
+from fedkoopman.estimation.estimator import Options
 from fedkoopman.estimation.gaussian import Info, Noise, State, step
+from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
+from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
@@ -54,16 +58,19 @@ class OnlineFilter:
         beta: float = 2.0,
         kappa: float = -1.0,
     ) -> None:
-        checks.check_method(method)
-        if method == "particle":
+        estimator = ESTIMATORS.find(method)
+        if not isinstance(estimator, GaussianEstimator):
             raise InputError(
-                "method 'particle' has no online step here: use 'ukf', 'ukf-resampled' or 'ekf'"
+                f"method {method!r} has no online step: use 'ukf', 'ukf-resampled' or 'ekf'"
             )
         self._system = checks.only_one(system, System, "system")
         self._sensor = checks.only_one(sensor, Sensor, "sensor")
         checks.sensor_sees(sensor, system.dim)
-        self._transform = checks.transform_of(method, system.dim, alpha, beta, kappa)
-        checks.warn_of_beta(method, alpha, beta)
+        options = Options(alpha, beta, kappa)
+        estimator.check(options, system.dim)
+        self._transform = estimator.transform(options)
+        if doubt := estimator.indefinite(options):
+            warnings.warn(doubt, stacklevel=2)
         self._q = checks.noise(process_noise, system.dim, "process_noise", 1, 1)
         self._r = checks.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
         for cov, name in ((self._q, "process_noise"), (self._r, "observation_noise")):

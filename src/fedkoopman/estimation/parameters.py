@@ -16,8 +16,8 @@ from jaxtyping import Array, PRNGKeyArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
-from fedkoopman.estimation.estimate import estimate
-from fedkoopman.estimation.estimates import Estimates
+from fedkoopman.estimation.estimates import Estimates, estimate
+from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, number
@@ -149,9 +149,9 @@ def estimate_parameters(
         raise InputError(f"std is {spread.tolist()}: every unknown parameter needs a value > 0")
     if not (wander >= 0).all():
         raise InputError(f"drift is {wander.tolist()}: give values >= 0")
-    if method == "particle":
+    if not ESTIMATORS.find(method).learns_constants:
         raise InputError(
-            "method 'particle' cannot estimate constant parameters, as its particles never move "
+            f"method {method!r} cannot estimate constant parameters, as its particles never move "
             "in them: use 'ukf-resampled'"
         )
 

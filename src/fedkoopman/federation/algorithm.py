@@ -12,8 +12,7 @@ algorithm has some, are part of that state or follow from the slot. Which messag
 each may hold, is listed in `messages`: replies are checked against it before `conclude` sees them,
 requests before a site answers them.
 
-To add one: a file in `federation/algorithms/` that binds `ALGORITHM`, an entry point in the group
-`fedkoopman.algorithms`, or `algorithm.name = "file.py:name"` in a study.
+`federation/algorithms/` holds our own, one file each, and says how to add one.
 """
 
 from collections.abc import Mapping, Sequence

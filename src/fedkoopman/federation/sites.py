@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import noise_roots
-from fedkoopman.estimation.estimate import estimate, widest
+from fedkoopman.estimation import ESTIMATORS, estimate
 from fedkoopman.evaluation import TestSet
 from fedkoopman.federation.arrivals import arrivals
 from fedkoopman.federation.deliveries import schedule
@@ -100,7 +100,7 @@ class Sites:
     def lanes(self) -> int:
         """How many segments one call of the filter takes."""
         e = self._experiment
-        return 1 if e.filter.method == "particle" else min(LANES, widest(e.system.dim))
+        return min(LANES, ESTIMATORS.find(e.filter.method).widest(e.system.dim))
 
     def _source(self, address: Address) -> tuple[int, int]:
         """Slot and identity that name the truth behind a segment."""

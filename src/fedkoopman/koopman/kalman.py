@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
-from fedkoopman.estimation.estimate import estimate
-from fedkoopman.estimation.estimates import Arrays, Estimates
+from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, lower_covariance, propagate
 from fedkoopman.koopman.kind import Kind, Weights

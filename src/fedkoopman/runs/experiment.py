@@ -6,17 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import believed_systems, noise_of, sensor_of, system_of
+from fedkoopman.config.parts import believed_systems, method_of, noise_of, sensor_of, system_of
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
+from fedkoopman.federation.aggregators import AGGREGATORS
+from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.deliveries import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
+from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training
-from fedkoopman.registries import AGGREGATORS, ALGORITHMS, POLICIES
 from fedkoopman.runs.site_preparation import Sites
+from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import System
 
 __all__ = ["experiment_of", "problem_of"]
@@ -116,7 +119,7 @@ def _clients(study: Study, problem: Problem) -> tuple[Client, ...]:
         return made[key]
 
     def client(n: int, dynamics: System, table: dict, observed: Any, doubt: Any) -> Client:
-        drawn = table["kind"] in ("random-frame", "perturbed-identity")
+        drawn = SENSORS.find(table["kind"], study.root).random
         make = partial(
             sensor_of, table, system.dim, seed=subseed(table.get("seed", seed), "sensor", n),
             folder=study.root, key="clients.sensor",
@@ -179,7 +182,7 @@ def _filter(study: Study, system: System) -> Filter:
     options = study.estimation
     mean = np.broadcast_to(np.asarray(options.initial_mean, float), (system.dim,))
     return Filter(
-        method=options.method,
+        method=method_of(study),
         smooth=options.smooth,
         alpha=options.alpha,
         beta=options.beta,

@@ -14,7 +14,7 @@ from fedkoopman.data.observations import REGULAR, Observations
 from fedkoopman.data.site_knowledge import ENOUGH, guessed_noise
 from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import DivergenceWarning, Estimates, estimate, nis
+from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
 from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.paths import shown
@@ -182,7 +182,7 @@ def _site_states(
         observed=[seen_alone(sensor, z, system.dim) for z in observations.trajectories],
         ok=ok,
         log_likelihood=float(np.sum(np.atleast_1d(found.log_likelihood)[ok])),
-        consistency=None if found.method == "ukf" else str(nis(found)),
+        consistency=str(nis(found)) if ESTIMATORS.find(found.method).consistent else None,
     )
 
 

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fedkoopman.covariance import covariance
 from fedkoopman.data.segments import Segment
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import Estimates, estimate
+from fedkoopman.estimation import ESTIMATORS, Estimates, GaussianEstimator, estimate
 from fedkoopman.estimation.noise import estimate_noise
-from fedkoopman.estimation.noise_estimates import NoiseEstimates
+from fedkoopman.estimation.noise_structure import NoiseEstimates
 from fedkoopman.sensors import Sensor
 from fedkoopman.survey.innovation_tests import (
     MARGIN,
@@ -106,7 +106,8 @@ def noise_verdict(
         options: initial state, inputs and the like, as `fk.estimate` takes them.
         level: how often, at least, a right model with right noise is called consistent.
     """
-    if states.method not in ("ukf-resampled", "ekf"):
+    estimator = ESTIMATORS.find(states.method)
+    if not isinstance(estimator, GaussianEstimator) or not estimator.consistent:
         raise InputError(
             f"the innovations of method {states.method!r} cannot be judged: use 'ukf-resampled'"
         )

@@ -1,20 +1,29 @@
-"""What is observed: dynamical systems, their truth and their one-step maps."""
+"""What is observed: dynamical systems, their truth and their one-step maps.
+
+`SYSTEMS` holds them by name; each is a `System` in a file here that binds `SYSTEM`, or in a package
+with an entry point in the group "fedkoopman.systems".
+"""
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedkoopman.errors import unknown_name
-from fedkoopman.systems.base import System
-from fedkoopman.systems.double_pendulum import DoublePendulum
-from fedkoopman.systems.integrate import simulate
-from fedkoopman.systems.local_polynomial import LocalPolynomial
-from fedkoopman.systems.lorenz63 import Lorenz63
-from fedkoopman.systems.lorenz96 import Lorenz96
-from fedkoopman.systems.pendulum import Pendulum
-from fedkoopman.systems.van_der_pol import VanDerPol
-from fedkoopman.systems.yni import YNI
+from fedkoopman.lazy import lazy_names
+from fedkoopman.registry import Registry
+
+if TYPE_CHECKING:
+    from fedkoopman.systems.base import System
+    from fedkoopman.systems.double_pendulum import DoublePendulum
+    from fedkoopman.systems.integrate import simulate
+    from fedkoopman.systems.lorenz63 import Lorenz63
+    from fedkoopman.systems.lorenz96 import Lorenz96
+    from fedkoopman.systems.pendulum import Pendulum
+    from fedkoopman.systems.random_walk import LocalPolynomial
+    from fedkoopman.systems.van_der_pol import VanDerPol
+    from fedkoopman.systems.yni import YNI
 
 __all__ = [
+    "SYSTEMS",
     "YNI",
     "DoublePendulum",
     "LocalPolynomial",
@@ -28,34 +37,40 @@ __all__ = [
     "simulate",
 ]
 
-_SYSTEMS: dict[str, type[System]] = {
-    "van-der-pol": VanDerPol,
-    "pendulum": Pendulum,
-    "lorenz63": Lorenz63,
-    "double-pendulum": DoublePendulum,
-    "yni": YNI,
-    "lorenz96": Lorenz96,
-    "random-walk": LocalPolynomial,
-}
+__getattr__ = lazy_names(__name__)
+
+
+def _wrong(found: Any) -> str:
+    from fedkoopman.systems.base import System
+
+    if isinstance(found, System) or callable(found):
+        return ""
+    return "is no system: name a System, a subclass of it, or a function that makes one"
+
+
+SYSTEMS: Registry[Any] = Registry("system", "fedkoopman.systems", "SYSTEM", _wrong)
 
 
 def names() -> tuple[str, ...]:
-    """The names that `by_name` knows, in the paper's order; then what it does not have."""
-    return tuple(_SYSTEMS)
+    """The names that `by_name` knows."""
+    return SYSTEMS.names
 
 
-def by_name(name: str, /, **parameters: Any) -> System:
+def by_name(name: str, /, **parameters: Any) -> "System":
     """A system by the name it has on the command line and in study files.
 
     Arguments:
         name: one of `names()`.
         parameters: what the system's constructor takes (`dt`, `a`, `dim`, …).
     """
-    if name not in _SYSTEMS:
-        raise unknown_name("system", name, _SYSTEMS)
-    kind = _SYSTEMS[name]
+    from fedkoopman.systems.base import System
+
+    kind = SYSTEMS.find(name)
+    if isinstance(kind, System):
+        return kind.with_values(**parameters)
     known = [p for p in inspect.signature(kind).parameters if p != "self"]
     for parameter in parameters:
         if parameter not in known:
             raise unknown_name(f"parameter of {name}", parameter, known)
-    return kind(**parameters)
+    made: System = kind(**parameters)
+    return made

@@ -112,6 +112,15 @@ class System(eqx.Module):
             check_positive(checked[name], name)
         return self._replace(checked)
 
+    def with_values(self: Same, dt: Number | None = None, **values: Number) -> Same:
+        """The same system with another sampling interval, and some parameters replaced."""
+        changed = self.with_parameters(**values)
+        if dt is None:
+            return changed
+        interval = number(dt, "dt")
+        check_positive(interval, "dt")
+        return changed._replace({"dt": interval})
+
     def _replace(self: Same, values: Mapping[str, Number]) -> Same:
         if not values:
             return self

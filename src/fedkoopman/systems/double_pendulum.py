@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["DoublePendulum"]
+__all__ = ["SYSTEM", "DoublePendulum"]
 
 
 class DoublePendulum(System):
@@ -79,3 +79,6 @@ class DoublePendulum(System):
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 4"]:
         """At rest, at angles uniform on [−π, π]."""
         return uniform(key, (-math.pi, 0.0, -math.pi, 0.0), (math.pi, 0.0, math.pi, 0.0))
+
+
+SYSTEM = DoublePendulum

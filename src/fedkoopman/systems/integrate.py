@@ -1,5 +1,7 @@
 """Trajectories: the truth by adaptive solvers, or the one-step map with process noise."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,12 +12,21 @@ from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, check_seed, finite_array, real_array
-from fedkoopman.systems.room import filled, room_for
 from fedkoopman.systems.solvers import TRUTH_TOLERANCE, rk4, solve
 from fedkoopman.systems.user import MapSystem
 
-__all__ = ["TRUTH_TOLERANCE", "rk4", "simulate", "solve", "trajectory_key"]
+__all__ = [
+    "TRUTH_TOLERANCE",
+    "filled",
+    "rk4",
+    "room_for",
+    "simulate",
+    "solve",
+    "trajectory_key",
+]
 
+LEAST_ROOM = 512
+"""Steps for which the shortest trajectories are compiled as well."""
 _INITIAL, _PROCESS = 0, 1
 
 
@@ -206,3 +217,24 @@ def _check_finite(paths: NDArray[np.float64]) -> None:
         f"{count} of {len(paths)} trajectories could not be solved: trajectory {b} failed at step "
         f"{k} from state ({last}): the system may blow up there, or be stiff (stiff=True)"
     )
+
+
+def room_for(steps: int) -> int:
+    """The length to compile for, at least `steps`: a power of two.
+
+    Calls that differ in their length alone then share what is compiled. Compiling a solver takes
+    seconds, and a trajectory's first steps do not depend on those after them.
+    """
+    return max(LEAST_ROOM, 1 << (steps - 1).bit_length())
+
+
+def filled(values: NDArray[np.float64] | None, axis: int, room: int) -> Any:
+    """Values per step, with zeros for the steps that are not asked for.
+
+    Arguments:
+        values: None, or an array with steps, or one value for all of them, along `axis`.
+    """
+    if values is None or values.shape[axis] == 1:
+        return values
+    wider = [(0, room - size if i == axis else 0) for i, size in enumerate(values.shape)]
+    return np.pad(values, wider)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["Lorenz63"]
+__all__ = ["SYSTEM", "Lorenz63"]
 
 
 class Lorenz63(System):
@@ -54,3 +54,6 @@ class Lorenz63(System):
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 3"]:
         """Uniform on [−10, 10]³."""
         return uniform(key, (-10.0,) * 3, (10.0,) * 3)
+
+
+SYSTEM = Lorenz63

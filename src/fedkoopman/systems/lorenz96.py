@@ -12,7 +12,7 @@ from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["Lorenz96"]
+__all__ = ["SYSTEM", "Lorenz96"]
 
 
 class Lorenz96(System):
@@ -64,3 +64,6 @@ class Lorenz96(System):
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
         """N(F, I)."""
         return self.forcing + jax.random.normal(key, (self.dim,))
+
+
+SYSTEM = Lorenz96

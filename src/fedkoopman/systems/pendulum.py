@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["Pendulum"]
+__all__ = ["SYSTEM", "Pendulum"]
 
 
 class Pendulum(System):
@@ -47,3 +47,6 @@ class Pendulum(System):
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
         """At rest, at an angle uniform on [0, 2π]."""
         return uniform(key, (0.0, 0.0), (2 * math.pi, 0.0))
+
+
+SYSTEM = Pendulum

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["VanDerPol"]
+__all__ = ["SYSTEM", "VanDerPol"]
 
 
 class VanDerPol(System):
@@ -42,3 +42,6 @@ class VanDerPol(System):
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
         """Uniform on [−2, 2]²."""
         return uniform(key, (-2.0, -2.0), (2.0, 2.0))
+
+
+SYSTEM = VanDerPol

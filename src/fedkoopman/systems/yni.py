@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["YNI"]
+__all__ = ["SYSTEM", "YNI"]
 
 Scalar = Float[Array, ""]
 Rates = tuple[Scalar, Scalar]
@@ -180,3 +180,6 @@ def _linoid(v: Scalar, width: float) -> Scalar:
     x2 = x * x
     series = 1 + x / 2 + x2 / 12 * (1 - x2 / 60 * (1 - x2 / 42 * (1 - x2 / 40)))
     return width * jnp.where(near, series, jnp.maximum(x, 0.0) + y * decay / (1 - decay))
+
+
+SYSTEM = YNI

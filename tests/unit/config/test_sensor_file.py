@@ -163,7 +163,10 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
         ('kind = "identity"\ninitial_cov = [1]', "initial_cov.diagonal has 1 numbers"),
         ('kind = "function"\ndim = 1\nfunction = "none.py:h"', "there is no file"),
         ('kind = "function"\ndim = 1\nfunction = "seen.py:g"', "defines no 'g'"),
-        ('kind = "function"\ndim = 1\nfunction = "seen.py:number"', "is not a function"),
+        (
+            'kind = "function"\ndim = 1\nfunction = "seen.py:number"',
+            "but a function h(x) is expected",
+        ),
         ('kind = "function"\ndim = 1\nfunction = "broken.py:h"', "failed with ZeroDivisionError"),
     ],
 )

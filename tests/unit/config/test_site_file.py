@@ -190,7 +190,7 @@ def bad(text: str, *says: str) -> Any:
         ),
         bad(
             LEAST.replace('"identity"', '"function"\nfunction = "h.py:h"\nobserved = 3\ndim = 3'),
-            "sensor has dim and observed, which are the same: give observed",
+            "sensor has both observed and dim: keep observed",
         ),
         bad(
             LEAST.replace('"identity"', '"function"\nfunction = "h.py:h"'),

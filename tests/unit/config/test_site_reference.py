@@ -10,7 +10,7 @@ from fedkoopman.config.formats import FORMATS
 from fedkoopman.config.reference import SITE, refreshed
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.config.tables import KINDS
+from fedkoopman.sensors import SENSORS
 
 REPOSITORY = Path(__file__).parents[3]
 PAGE = REPOSITORY / "docs" / "own-data.md"
@@ -45,7 +45,7 @@ def test_all_formats_and_kinds_of_sensor_are_told() -> None:
     rows = " ".join(line for line in TEXT.splitlines() if line.startswith("|"))
     for suffix in FORMATS:
         assert re.search(rf"\b{suffix}\b", rows, re.I), suffix
-    for kind in KINDS:
+    for kind in SENSORS:
         assert f"| `{kind}` |" in rows
 
 

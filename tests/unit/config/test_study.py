@@ -13,17 +13,13 @@ from hypothesis import strategies as st
 
 from fedkoopman.config import parts
 from fedkoopman.config.study import (
-    METHODS,
-    SYSTEMS,
     ClientsSection,
     Study,
     TrainingSection,
     per_client,
 )
-from fedkoopman.config.tables import KINDS
-from fedkoopman.estimation.checks import METHODS as ESTIMATORS
-from fedkoopman.systems import by_name
-from fedkoopman.systems import names as system_names
+from fedkoopman.sensors import SENSORS
+from fedkoopman.systems import SYSTEMS, by_name
 
 DEFAULT = Study.paper_default()
 
@@ -150,6 +146,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "network.window": 2, "network.depth": 2, "training.epochs": 3, "training.batch": 3,
         "training.learning_rate": 1, "training.weight_decay": 1, "training.decay": 1,
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
+        "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,
         "recordings.windows": "consecutive", "system.states": ["a"], "sites.repeat": False,
@@ -216,6 +213,7 @@ def test_one_belief_for_all_is_one_system() -> None:
         ({"kind": "perturbed-identity", "spread": 0.1}, 3),
         ({"kind": "linear", "matrix": [[1, 0, 0]], "offset": [1, 0, 0]}, 1),
         ({"kind": "function", "function": "own.py:first", "observed": 1}, 1),
+        ({"kind": "function", "function": "own.py:first", "dim": 1}, 1),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
@@ -224,7 +222,9 @@ def test_every_kind_of_sensor_is_built(folder: Path, table: dict[str, Any], dim:
     sensor = parts.sensor_of(form, 3, seed=1, folder=folder, key="clients.sensor")
     assert sensor.dim == dim
     assert sensor(np.ones(3)).shape == (dim,)
-    assert set(table) <= {"kind", *KINDS[table["kind"]]}
+    kind = SENSORS.find(table["kind"])
+    assert set(kind.values(form)) <= set(kind.keys)
+    assert kind.observed(kind.values(form), 3) == dim
 
 
 def test_the_older_word_for_the_observed_components_stays_valid(folder: Path) -> None:
@@ -306,15 +306,7 @@ def test_values_go_together() -> None:
     assert whole.training == TrainingSection(batch=3)
 
 
-# Names repeated so that no JAX is needed
-
-
-def test_names_are_those_of_the_other_packages() -> None:
-    assert system_names() == SYSTEMS
-    assert METHODS == ESTIMATORS
-
-
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", SYSTEMS.names)
 def test_every_system_has_a_default_study(name: str) -> None:
     study = DEFAULT.with_values({"system.name": name})
     study.check()

@@ -231,7 +231,7 @@ UNFIT = {
     "no-policy": Bad('[policy]\nname = "own.py:number"', ("policy.name", "not a function")),
     "no-function": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:number"\ndim = 1',
-        ("clients.sensor: 'own.py:number' is not a function",),
+        ("clients.sensor: own.py:number is 1, but a function h(x) is expected",),
     ),
     "function-shape": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:first"\ndim = 2',
@@ -239,7 +239,7 @@ UNFIT = {
     ),
     "particle-noise": Bad(
         '[clients]\nobservation_noise = 0\n[estimation]\nmethod = "particle"',
-        ("clients.observation_noise has the eigenvalue 0", '"particle"', "positive definite"),
+        ("clients.observation_noise has the eigenvalue 0", "'particle'", "positive definite"),
     ),
     "particle-process-noise": Bad(
         '[clients]\nprocess_noise = 0\n[estimation]\nmethod = "particle"',

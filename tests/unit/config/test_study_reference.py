@@ -13,8 +13,8 @@ from fedkoopman.cli import main
 from fedkoopman.cli.config import read_study, settings
 from fedkoopman.config.reference import refreshed
 from fedkoopman.config.study import Study
-from fedkoopman.config.tables import KINDS
 from fedkoopman.errors import InputError
+from fedkoopman.sensors import SENSORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "studies.md"
 DEFAULT = Study.paper_default()
@@ -63,7 +63,7 @@ def test_the_page_names_every_section_and_kind_of_sensor() -> None:
     text = PAGE.read_text(encoding="utf-8").partition("## Reference")[0]
     sections = set(re.findall(r"^\| `\[(\w+)\]` \|", text, re.MULTILINE))
     assert sections == {name for name, v in DEFAULT.to_dict().items() if isinstance(v, dict)}
-    assert set(re.findall(r"^\| `([\w-]+)` \| `\w+` \|", text, re.MULTILINE)) == set(KINDS)
+    assert set(re.findall(r"^\| `([\w-]+)` \| `\w+` \|", text, re.MULTILINE)) == set(SENSORS)
 
 
 @pytest.mark.parametrize("block", re.findall(r"```toml\n(.*?)```", PAGE.read_text("utf-8"), re.S))

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedkoopman as fk
+from fedkoopman.compilation import fused
 from fedkoopman.estimation import (
     Linearised,
     Model,
@@ -19,7 +20,6 @@ from fedkoopman.estimation import (
     model_of,
     track,
 )
-from fedkoopman.estimation.fused import fused
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

@@ -8,13 +8,11 @@ from scipy import optimize
 
 import fedkoopman as fk
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import nis
-from fedkoopman.estimation.likelihood_score import score
-from fedkoopman.estimation.noise import estimate_noise
-from fedkoopman.estimation.noise_start import likelihoods, tracked
+from fedkoopman.estimation import Linearised, Unscented, nis
+from fedkoopman.estimation.likelihood import score
+from fedkoopman.estimation.noise import estimate_noise, likelihoods, tracked
 from fedkoopman.estimation.noise_structure import STRUCTURES, structure_of
 from fedkoopman.estimation.problem import problem_of
-from fedkoopman.estimation.transforms import Linearised, Unscented
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 
@@ -360,7 +358,7 @@ def test_piece_by_piece_is_the_same(monkeypatch):
     together = score(*given, counted=counted, skip=3)
     plain = likelihoods(tracked(problem, Q, R, {"method": "ekf"}), skip=3)
     np.testing.assert_allclose(plain, together.log_likelihood, rtol=1e-10)
-    monkeypatch.setattr("fedkoopman.estimation.likelihood_score.MOST_NUMBERS", 1)
+    monkeypatch.setattr("fedkoopman.estimation.likelihood.MOST_NUMBERS", 1)
     for one, all_ in zip(score(*given, counted=counted, skip=3), together, strict=True):
         np.testing.assert_allclose(one, all_, rtol=1e-9, atol=1e-9)
 

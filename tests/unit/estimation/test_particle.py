@@ -9,7 +9,7 @@ from reference.compiling import quick
 from reference.problems import Case
 
 import fedkoopman as fk
-from fedkoopman.estimation.particle import Cloud, _resample
+from fedkoopman.estimation.methods.particle import Cloud, _resample
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

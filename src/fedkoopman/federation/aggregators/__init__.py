@@ -4,42 +4,24 @@ To add one: a file here that binds `AGGREGATOR`, an entry point in the group
 `fedkoopman.aggregators`, or `aggregation.rule = "file.py:name"` in a study.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from fedkoopman.lazy import lazy_names
+from fedkoopman.registry import Registry
 
-from fedkoopman.errors import InputError
-from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
+if TYPE_CHECKING:
+    from fedkoopman.federation.aggregators.aggregator import Aggregator, aggregate
 
-__all__ = ["Aggregator", "aggregate"]
+__all__ = ["AGGREGATORS", "Aggregator", "aggregate"]
 
-
-class Aggregator(Protocol):
-    """From updates to one."""
-
-    def __call__(self, current: Arrays, updates: Sequence[Arrays], sizes: Sequence[int]) -> Arrays:
-        """The next arrays, with the names, shapes and types of the current ones.
-
-        Arguments:
-            current: what the clients were given.
-            updates: what each made of it; at least one.
-            sizes: |D_n|, how many samples each update was computed from.
-        """
-        ...
+__getattr__ = lazy_names(__name__)
 
 
-def aggregate(
-    rule: Aggregator, current: Arrays, updates: Sequence[Arrays], sizes: Sequence[int]
-) -> dict[str, Any]:
-    """What a rule makes of updates, held to its form."""
-    found = rule(current, updates, sizes)
-    try:
-        arrays = {name: np.asarray(found[name]) for name in found}
-    except (TypeError, KeyError, ValueError) as error:
-        raise InputError(
-            f"the aggregator gave {type(found).__name__}: give arrays by name"
-        ) from error
-    if fault := Schema("", arrays_like(current)).fault(Message("update", arrays)):
-        raise InputError(f"the aggregator gave {fault}: give arrays like the current ones")
-    return arrays
+def _fault(member: Any) -> str:
+    return "" if callable(member) else "is not a function (current, updates, sizes) → arrays"
+
+
+AGGREGATORS: "Registry[Aggregator]" = Registry(
+    "aggregator", "fedkoopman.federation.aggregators", "AGGREGATOR", _fault
+)
+"""By `aggregation.rule`."""

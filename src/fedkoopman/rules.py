@@ -1,4 +1,4 @@
-"""What one value of a study may be: a rule reads a value, or refuses it by its key.
+"""What one value of a study, site or sensor may be: a rule reads a value or refuses it by its key.
 
 A rule's `allows` is both what the printed reference says of a key and the remedy in a refusal, so
 that the two cannot differ. Nothing here loads NumPy or JAX.
@@ -77,6 +77,9 @@ class Whole:
 
 def _power(number: int) -> str:
     return "2**63 - 1" if number == 2**63 - 1 else str(number)
+
+
+SEED = Whole(0, 2**63 - 1)
 
 
 @dataclass(frozen=True)
@@ -185,47 +188,30 @@ class Files:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some names; or, with `reference`, an object in a Python file of the user's own."""
+    """One of some names; or, with `reference`, an object in a Python file of the user's own.
 
-    names: tuple[str, ...]
+    The names may be those of a registry, which lists them without loading its members.
+    """
+
+    names: tuple[str, ...] | Registry[Any]
     reference: str | None = None
     """How such an object is written, as "file.py:function"."""
 
     @property
     def allows(self) -> str:
         """The names."""
-        return quoted(self.names if self.reference is None else (*self.names, self.reference))
+        return quoted((*self.names, *([self.reference] if self.reference else [])))
 
     def read(self, value: Any, key: str) -> str:
         """The name; for one that is not known the error suggests the nearest."""
         if isinstance(value, str):
             if value in self.names or (self.reference and REFERENCE.fullmatch(value)):
                 return str(value)
-            nearest = get_close_matches(value, self.names, n=1, cutoff=0.5)
+            nearest = get_close_matches(value, list(self.names), n=1, cutoff=0.5)
             if nearest:
                 hint = f"did you mean {nearest[0]!r}?"
                 raise InputError(f"{key} is {short(value)}: {hint} give {self.allows}")
         raise refused(value, key, self.allows)
-
-
-@dataclass(frozen=True)
-class Registered:
-    """A registered name, or an object in a Python file of the user's own."""
-
-    registry: Registry[Any]
-
-    @property
-    def allows(self) -> str:
-        """The names, and the form of a reference."""
-        return self._choice.allows
-
-    def read(self, value: Any, key: str) -> str:
-        """The name; for one that is not known the error suggests the nearest."""
-        return self._choice.read(value, key)
-
-    @property
-    def _choice(self) -> Choice:
-        return Choice(self.registry.names, "file.py:name")
 
 
 @dataclass(frozen=True)
@@ -274,6 +260,35 @@ class OneOrEach:
             return self.rule.read(given, key)
         except InputError:
             raise refused(value, key, self.allows) from None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A list of values of one kind, at least one."""
+
+    rule: Rule
+    allows: str
+
+    def read(self, value: Any, key: str) -> tuple[Any, ...]:
+        """The values as a tuple."""
+        given = plain(value)
+        if not isinstance(given, list | tuple) or not given:
+            raise refused(given, key, self.allows)
+        return tuple(self.rule.read(entry, f"{key}[{i}]") for i, entry in enumerate(given))
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Rows of equal length."""
+
+    allows: str = "a list of rows of numbers, all of one length"
+
+    def read(self, value: Any, key: str) -> tuple[tuple[float, ...], ...]:
+        """The rows as floats."""
+        rows = Row(Row(Real(), "a list of numbers"), self.allows).read(value, key)
+        if len({len(row) for row in rows}) > 1:
+            raise refused(plain(value), key, self.allows)
+        return rows
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ systematically when the effective sample size falls below half their number (Gor
 weights w_k^i N(x̃_{k+1}; f(x_k^i), Q) (Godsill, Doucet, West 2004).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,13 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
-from fedkoopman.estimation.fused import fused
+from fedkoopman.estimation.estimator import Options, SequenceEstimator
 from fedkoopman.estimation.linalg import apply, cholesky, forward, materialise
 from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.transforms import evaluate, wrap
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
+
+__all__ = ["ESTIMATOR"]
 
 PATHS = 256
 """Paths of the backward simulation (at most the number of particles): their sample covariance has
@@ -35,40 +38,57 @@ class Cloud(NamedTuple):
     log_weight: Float[Array, " particles"]
 
 
-def particle_track(
-    system: System,
-    sensor: Sensor,
-    mean: Any,
-    cov: Any,
-    z: Any,
-    q: Any,
-    r: Any,
-    inputs: Any,
-    dt: Any,
-    *,
-    key: PRNGKeyArray,
-    particles: int,
-    smooth: bool,
-) -> tuple[dict[str, Any], bool]:
-    """Filter (and smooth) one trajectory z (T, m); the fields of `Estimates`.
+class Particles(SequenceEstimator):
+    """Bootstrap filter and backward simulation."""
 
-    Also says whether several trajectories may run at the same time (see `batches`).
-    """
-    if not isinstance(particles, int | np.integer) or particles < 2:
-        raise InputError(f"particles is {particles}: give a whole number of at least 2")
-    _definite(r, "observation_noise", "method 'particle' weighs particles by its density")
-    if smooth:
-        remedy = "the particle smoother weighs paths by its density; or pass smooth=False"
-        _definite(q, "process_noise", remedy)
-    given = (system, sensor, mean, _root(cov), z, _root(q), _root(r), inputs, dt, key)
-    static = {"particles": int(particles), "smooth": smooth}
-    result = _track(*given, **static)
-    overlap = _track.is_one_kernel(*given, **static)
-    initial = {} if smooth else {"initial_mean": mean, "initial_cov": cov}
-    return {**result, **initial}, overlap
+    learns_constants = False  # particles never move in a constant component
+
+    def check(self, options: Options, dim: int) -> None:
+        """At least two particles."""
+        count = options.particles
+        if not isinstance(count, int | np.integer) or count < 2:
+            raise InputError(f"particles is {count}: give a whole number of at least 2")
+
+    def needs_density(self, smooth: bool) -> Mapping[str, str]:
+        """The filter weighs by the density of R, the smoother by that of Q."""
+        needed = {"observation_noise": "method 'particle' weighs particles by its density"}
+        if smooth:
+            needed["process_noise"] = (
+                "the particle smoother weighs paths by its density; or pass smooth=False"
+            )
+        return needed
+
+    def track(
+        self,
+        system: System,
+        sensor: Sensor,
+        mean: np.ndarray,
+        cov: np.ndarray,
+        z: np.ndarray,
+        q: np.ndarray,
+        r: np.ndarray,
+        inputs: np.ndarray | None,
+        dt: np.ndarray | None,
+        *,
+        key: PRNGKeyArray,
+        options: Options,
+        smooth: bool,
+    ) -> tuple[dict[str, Any], bool]:
+        """Filter (and smooth) one trajectory."""
+        for name, why in self.needs_density(smooth).items():
+            _check_definite(r if name == "observation_noise" else q, name, why)
+        given = (system, sensor, mean, _root(cov), z, _root(q), _root(r), inputs, dt, key)
+        static = {"particles": int(options.particles), "smooth": smooth}
+        result = _track(*given, **static)
+        overlap = _track.is_one_kernel(*given, **static)
+        initial = {} if smooth else {"initial_mean": mean, "initial_cov": cov}
+        return {**result, **initial}, overlap
 
 
-def _definite(cov: np.ndarray, name: str, why: str) -> None:
+ESTIMATOR = Particles()
+
+
+def _check_definite(cov: np.ndarray, name: str, why: str) -> None:
     values = np.linalg.eigvalsh(cov)
     rounding = values.shape[-1] * np.finfo(float).eps * values[..., -1]
     smallest = values[..., 0].min()

@@ -1,7 +1,5 @@
 """One kernel or XLA's ordinary path: the same numbers, and nothing is compiled twice."""
 
-import importlib
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,12 +7,11 @@ import pytest
 from reference import filters
 
 import fedkoopman as fk
-from fedkoopman.estimation.fused import fused, qualifies
+from fedkoopman.compilation import fused, qualifies
+from fedkoopman.estimation.gaussian_estimator import _track as tracked
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 
-# `fedkoopman.estimation.estimate` is also the name of the function.
-tracked = importlib.import_module("fedkoopman.estimation.estimate")._track
 
 STEPS, BATCH = 8, 2
 MIXING = np.random.default_rng(0).normal(size=(3, 3)) * 0.4

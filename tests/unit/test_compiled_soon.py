@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedkoopman.estimation.compiled_soon import compiled_soon
+from fedkoopman.compilation import compiled_soon
 
 
 def test_it_is_the_same_function():

@@ -1,18 +1,26 @@
-"""Compile a whole function into one CPU kernel.
+"""Ways to compile a function for the CPU: `fused`, `compiled_soon` and `one_core`.
 
-XLA:CPU runs a compiled function as a list of small kernels. In a scan over tiny matrices the
-hand-over between kernels costs several times the arithmetic. XLA can also emit a call as a single
-kernel; it does so by itself for loops that touch under 1 kB, and for any call that carries the
-attribute below (`benchmarks/estimation.py` measures what that gains).
+Each is `jax.jit` with other options of XLA. The numbers are the same to rounding.
 
-The single-kernel emitter does not know every operation (no LAPACK, sort or scatter, for example). A
-function is tried if all its primitives are in a list that is known to work; any other function, one
-that a future XLA refuses after all, and any other platform take XLA's ordinary path. The numbers
-are the same to rounding.
+`fused` compiles a whole function into one kernel. XLA:CPU runs a compiled function as a list of
+small kernels. In a scan over tiny matrices the hand-over between kernels costs several times the
+arithmetic. XLA can also emit a call as a single kernel; it does so by itself for loops that touch
+under 1 kB, and for any call that carries the attribute below (`benchmarks/estimation.py` measures
+what that gains). The single-kernel emitter does not know every operation (no LAPACK, sort or
+scatter, for example). A function is tried if all its primitives are in a list that is known to
+work. Any other function, one that a future XLA refuses after all, and any other platform take
+XLA's ordinary path.
+
+`compiled_soon` halves the time to compile very many tiny operations. XLA:CPU has two ways to emit
+fused operations. The newer one, its default, takes twice as long to compile the slopes of a
+filter's likelihood (Lorenz63, four parameters, unscented: 7 s against 4) and gains nothing there,
+as the matrices are tiny. A version of XLA without the choice takes its only way.
+
+`one_core` compiles for one core, so that several calls may run side by side.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -20,11 +28,20 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
+__all__ = ["compiled_soon", "fused", "one_core"]
+
 _ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
-_OPTIONS = {
+_ONE_KERNEL = {
     # Neither libraries nor the thread pool can be called from inside a kernel.
     "xla_cpu_experimental_ynn_fusion_type": "",
+    "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
+}
+
+_SOON = {"xla_cpu_use_fusion_emitters": False}
+
+_ONE_CORE = {
+    "xla_cpu_multi_thread_eigen": False,
     "xla_disable_hlo_passes": "cpu-parallel-task-assigner",
 }
 
@@ -77,7 +94,9 @@ class fused:
             return jax.tree.unflatten(jax.tree.structure(shape), leaves)
 
         self._plain = jax.jit(function, static_argnames=static_argnames)
-        self._fast = jax.jit(one_kernel, static_argnames=static_argnames, compiler_options=_OPTIONS)
+        self._fast = jax.jit(
+            one_kernel, static_argnames=static_argnames, compiler_options=_ONE_KERNEL
+        )
         self._refused: set[tuple] = set()
 
     def __call__(self, *args: Any, **static: Any) -> Any:
@@ -101,4 +120,49 @@ class fused:
 def _signature(args: tuple, static: dict) -> tuple:
     leaves, structure = jax.tree.flatten(args)
     shapes = tuple((np.shape(leaf), str(jax.dtypes.result_type(leaf))) for leaf in leaves)
-    return structure, shapes, tuple(static.items())
+    # Named tuples of two classes are equal if their values are.
+    chosen = tuple((name, type(value), value) for name, value in static.items())
+    return structure, shapes, chosen
+
+
+class compiled_soon:
+    """`jax.jit`, with what compiles soonest on the CPU."""
+
+    def __init__(self, function: Callable, static_argnames: tuple[str, ...] = ()) -> None:
+        self._plain = jax.jit(function, static_argnames=static_argnames)
+        self._soon = jax.jit(function, static_argnames=static_argnames, compiler_options=_SOON)
+        self._available = True
+
+    def __call__(self, *args: Any, **static: Any) -> Any:
+        """Call the function; static arguments by keyword."""
+        if self._available and jax.default_backend() == "cpu":
+            try:
+                return self._soon(*args, **static)
+            except jax.errors.JaxRuntimeError:
+                # If the cause was not the option, the ordinary way will show it.
+                self._available = False
+        return self._plain(*args, **static)
+
+
+def one_core(*static: str) -> Callable[[Callable], Callable]:
+    """`jax.jit` for functions whose products are too small to share between cores.
+
+    With XLA's thread pool in play, two clients that train at once would wait for each other.
+
+    Arguments:
+        static: names of the arguments that choose what is compiled.
+    """
+
+    def decorate(function: Callable) -> Callable:
+        @cache
+        def compiled(backend: str) -> Any:
+            return jax.jit(
+                function,
+                static_argnames=static,
+                compiler_options=_ONE_CORE if backend == "cpu" else None,
+            )
+
+        # The backend is known only when a function is called, and may differ from call to call.
+        return lambda *given, **chosen: compiled(jax.default_backend())(*given, **chosen)
+
+    return decorate

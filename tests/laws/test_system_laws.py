@@ -51,7 +51,7 @@ def truth():
 
 
 def test_every_name_has_a_twin_here():
-    without_equations = {"random-walk"}  # test_local_polynomial.py
+    without_equations = {"random-walk"}  # test_random_walk.py
     assert set(systems.names()) == set(TWINS) | without_equations
 
 

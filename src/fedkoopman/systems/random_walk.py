@@ -22,7 +22,7 @@ from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, real_array
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["LocalPolynomial"]
+__all__ = ["SYSTEM", "LocalPolynomial"]
 
 
 class LocalPolynomial(System):
@@ -175,3 +175,6 @@ def _labels(given: Any, name: str) -> tuple[str, ...]:
     if not good or not all(isinstance(word, str) and word.strip() for word in given):
         raise InputError(f'{name} is {short(given)}: give a list of words, as ["angle"]')
     return tuple(str(word) for word in given)
+
+
+SYSTEM = LocalPolynomial

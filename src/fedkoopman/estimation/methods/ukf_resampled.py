@@ -1,0 +1,7 @@
+"""The unscented Kalman filter with new sigma points for the correction: it is consistent."""
+
+from fedkoopman.estimation.methods.ukf import SigmaPoints
+
+__all__ = ["ESTIMATOR"]
+
+ESTIMATOR = SigmaPoints(consistent=True)

@@ -1,0 +1,39 @@
+"""Kind "function": z = h(x), with h in a Python file and written with `jax.numpy`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkoopman.errors import InputError, short
+from fedkoopman.rules import Choice
+from fedkoopman.sensors.kind import ANGLES, OBSERVED, SensorKind
+from fedkoopman.user_code import load_object
+
+if TYPE_CHECKING:
+    from fedkoopman.sensors.base import Sensor
+
+__all__ = ["SENSOR"]
+
+
+def _make(values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path) -> "Sensor":
+    from fedkoopman.sensors.base import FunctionSensor
+
+    h = load_object(values["function"], folder)
+    if not callable(h):
+        raise InputError(
+            f"{values['function']} is {short(h)}, but a function h(x) is expected: define "
+            "`def h(x): …`"
+        )
+    return FunctionSensor(h, values["observed"], angles=values.get("angles", ()))
+
+
+SENSOR = SensorKind(
+    _make,
+    {
+        "function": Choice((), "file.py:function"),
+        "observed": OBSERVED,
+        "angles": ANGLES,
+    },
+    required=("function", "observed"),
+    former_names={"dim": "observed"},
+)

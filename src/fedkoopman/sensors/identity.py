@@ -1,0 +1,21 @@
+"""Kind "identity": every state as it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkoopman.sensors.kind import ANGLES, SensorKind
+
+if TYPE_CHECKING:
+    from fedkoopman.sensors.base import Sensor
+
+__all__ = ["SENSOR"]
+
+
+def _make(values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path) -> "Sensor":
+    from fedkoopman.sensors.base import LinearSensor
+
+    return LinearSensor.identity(state_dim, **values)
+
+
+SENSOR = SensorKind(_make, {"angles": ANGLES}, observed=lambda _, state_dim: state_dim)

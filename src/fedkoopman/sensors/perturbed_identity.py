@@ -1,0 +1,27 @@
+"""Kind "perturbed-identity": the double pendulum's client, (I + Ξ) x."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkoopman.rules import SEED, Real
+from fedkoopman.sensors.kind import SensorKind
+
+if TYPE_CHECKING:
+    from fedkoopman.sensors.base import Sensor
+
+__all__ = ["SENSOR"]
+
+
+def _make(values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path) -> "Sensor":
+    from fedkoopman.sensors.base import LinearSensor
+
+    return LinearSensor.perturbed_identity(state_dim, seed=seed, **values)
+
+
+SENSOR = SensorKind(
+    _make,
+    {"spread": Real(0.0), "seed": SEED},
+    random=True,
+    observed=lambda _, state_dim: state_dim,
+)
