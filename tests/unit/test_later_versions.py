@@ -19,13 +19,13 @@ from unit.deploy.site_lab import asked, make_site, make_study
 import fedkoopman as fk
 from fedkoopman.config import study as study_module
 from fedkoopman.config.loader import Section, key
-from fedkoopman.rules import Choice, Real
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.study import Study, TrainingSection, _part
 from fedkoopman.deploy.provisioning.provision import provision, shared_study
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.join import Joining, agreed, consent, prepare
 from fedkoopman.deploy.wire import Acknowledge, Acknowledged, Envelope, Refused
+from fedkoopman.rules import Choice, Real
 from fedkoopman.runs.run import run
 from fedkoopman.version import NUMERICS, __version__
 
