@@ -32,7 +32,7 @@ def made(name, folder, seed=0):
     kind = SENSORS.find(name)
     values = kind.values(kind.read({"kind": name, **EXAMPLES[name]}, "sensor"))
     values.pop("seed", None)
-    return kind.make(values, DIM, seed=seed, folder=folder), kind, values
+    return kind.make(values, DIM, seed, folder), kind, values
 
 
 def test_every_kind_has_an_example_here():
