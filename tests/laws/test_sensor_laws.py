@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.config.parts import sensor_of
 from fedkoopman.config.study import Study
 from fedkoopman.config.tables import Sensor as SensorRule
+from fedkoopman.config.user_files import user_files
 from fedkoopman.errors import InputError
 from fedkoopman.sensors import SENSORS
 
@@ -32,7 +34,7 @@ def made(name, folder, seed=0):
     kind = SENSORS.find(name)
     values = kind.values(kind.read({"kind": name, **EXAMPLES[name]}, "sensor"))
     values.pop("seed", None)
-    return kind.make(values, DIM, seed=seed, folder=folder), kind, values
+    return kind.make(values, DIM, seed, folder), kind, values
 
 
 def test_every_kind_has_an_example_here():
@@ -101,3 +103,23 @@ def test_a_former_name_is_read_and_stays_as_it_was_written():
     assert SENSORS.find("function").values(older)["observed"] == 1
     with pytest.raises(InputError, match="has both dim and observed: keep observed"):
         SensorRule().read({**older, "observed": 1}, "sensor")
+
+
+def test_a_kind_of_ones_own_is_a_file(folder):
+    (folder / "own_kind.py").write_text(
+        "import numpy as np\n"
+        "from fedkoopman.rules import Real\n"
+        "from fedkoopman.sensors import LinearSensor, SensorKind\n"
+        "def make(values, state_dim, seed, folder):\n"
+        "    return LinearSensor(values['gain'] * np.eye(state_dim)[:1])\n"
+        "GAIN = SensorKind(make, {'gain': Real()}, ('gain',), observed=lambda *_: 1)\n"
+    )
+    table = {"kind": "own_kind.py:GAIN", "gain": 2}
+    study = Study(clients={"count": 1, "sensor": table}, folder=folder)
+    study.check()
+    sensor = sensor_of(table, DIM, seed=0, folder=folder, key="clients.sensor")
+    assert sensor(np.ones(DIM)) == 2.0
+    assert user_files(study) == [Path("own_kind.py")]
+    wrong = Study(clients={"count": 1, "sensor": {**table, "gian": 2}}, folder=folder)
+    with pytest.raises(InputError, match="did you mean 'gain'"):
+        wrong.check()

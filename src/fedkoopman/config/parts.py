@@ -151,7 +151,7 @@ def sensor_of(
             table = kind.read(table, "its table")
         values = kind.values(table)
         values.pop("seed", None)
-        sensor = kind.make(values, state_dim, seed=seed, folder=folder)
+        sensor = kind.make(values, state_dim, seed, folder)
         sensor.check_state(state_dim)
         return sensor
 

@@ -15,14 +15,17 @@ from fedkoopman.lazy import lazy_names
 if TYPE_CHECKING:
     from fedkoopman.estimation.diagnostics import Diagnosis, nees, nis, whiteness
     from fedkoopman.estimation.estimates import DivergenceWarning, Estimates, estimate
-    from fedkoopman.estimation.estimator import Estimator, Options, SequenceEstimator
+    from fedkoopman.estimation.estimator import Estimator, Options, SequenceEstimator, Trajectory
     from fedkoopman.estimation.gaussian import (
+        Batched,
+        Conditions,
         Info,
         Link,
         Model,
         Noise,
         State,
         Track,
+        model_of,
         smooth_step,
         step,
         track,
@@ -31,7 +34,6 @@ if TYPE_CHECKING:
     from fedkoopman.estimation.methods import ESTIMATORS
     from fedkoopman.estimation.methods.ekf import Linearised
     from fedkoopman.estimation.methods.ukf import Unscented
-    from fedkoopman.estimation.models import Batched, Conditions, model_of
     from fedkoopman.estimation.noise import estimate_noise
     from fedkoopman.estimation.noise_structure import NoiseEstimates
     from fedkoopman.estimation.online import OnlineFilter, OnlineInfo, OnlineState
@@ -63,6 +65,7 @@ __all__ = [
     "SequenceEstimator",
     "State",
     "Track",
+    "Trajectory",
     "Transform",
     "Unscented",
     "combine_parameters",

@@ -10,10 +10,8 @@ that callers ask of a method is stated by the estimator itself. There are two wa
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
@@ -22,7 +20,7 @@ from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.integrate import trajectory_key
 
-__all__ = ["Estimator", "Options", "SequenceEstimator"]
+__all__ = ["Estimator", "Options", "SequenceEstimator", "Trajectory"]
 
 
 class Options(NamedTuple):
@@ -88,6 +86,20 @@ class Estimator(ABC):
         """
 
 
+class Trajectory(NamedTuple):
+    """One trajectory, and what is known of it."""
+
+    system: System
+    sensor: Sensor
+    mean: np.ndarray  # (n,): the state at time 0
+    cov: np.ndarray  # (n, n)
+    z: np.ndarray  # (T, m); NaN is missing
+    q: np.ndarray  # (n, n), or (T, n, n)
+    r: np.ndarray  # (m, m), or (T, m, m)
+    inputs: np.ndarray | None  # (T, u)
+    dt: np.ndarray | None  # (T,)
+
+
 class SequenceEstimator(Estimator):
     """An estimator of one trajectory at a time."""
 
@@ -95,29 +107,9 @@ class SequenceEstimator(Estimator):
 
     @abstractmethod
     def track(
-        self,
-        system: System,
-        sensor: Sensor,
-        mean: np.ndarray,
-        cov: np.ndarray,
-        z: np.ndarray,
-        q: np.ndarray,
-        r: np.ndarray,
-        inputs: np.ndarray | None,
-        dt: np.ndarray | None,
-        *,
-        key: PRNGKeyArray,
-        options: Options,
-        smooth: bool,
+        self, one: Trajectory, options: Options, smooth: bool, *, key: PRNGKeyArray
     ) -> tuple[dict[str, Any], bool]:
-        """Filter (and smooth) one trajectory.
-
-        Arguments:
-            mean, cov: the state at time 0, (n,) and (n, n).
-            z: observations (T, m); NaN is missing.
-            q, r: process and observation noise: one matrix, or (T, n, n) and (T, m, m).
-            inputs, dt: known inputs (T, u) and intervals (T,), or None.
-            key: for random draws.
+        """Filter (and smooth) one trajectory; `key` is for random draws.
 
         Returns as `run`, without the last axis.
         """
@@ -127,24 +119,23 @@ class SequenceEstimator(Estimator):
     ) -> tuple[dict[str, Any], bool]:
         """The one trajectory of the piece; its draws depend on its own row only."""
         key = trajectory_key(options.seed, int(rows[0]))
-        one = partial(jax.tree.map, lambda a: a[0])
-        system = piece.system[0] if isinstance(piece.system, list) else piece.system
-        sensor = piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor
-        q, r = (one(cov) if cov.ndim == 4 else cov for cov in (piece.q, piece.r))
-        q, r = (cov[0] if cov.ndim == 3 and len(cov) == 1 else cov for cov in (q, r))
         steps = piece.z.shape[1] if piece.lengths is None else int(piece.lengths[0])
-        result, overlap = self.track(
-            system,
-            sensor,
-            one(piece.mean),
-            one(piece.cov),
+
+        def noise(cov: np.ndarray) -> np.ndarray:
+            cov = cov[0] if cov.ndim == 4 else cov
+            cov = cov[0] if cov.ndim == 3 and len(cov) == 1 else cov
+            return cov if cov.ndim == 2 else cov[:steps]
+
+        one = Trajectory(
+            piece.system[0] if isinstance(piece.system, list) else piece.system,
+            piece.sensor[0] if isinstance(piece.sensor, list) else piece.sensor,
+            piece.mean[0],
+            piece.cov[0],
             piece.z[0, :steps],
-            q if q.ndim == 2 else q[:steps],
-            r if r.ndim == 2 else r[:steps],
+            noise(piece.q),
+            noise(piece.r),
             None if piece.inputs is None else piece.inputs[0, :steps],
             None if piece.dt is None else piece.dt[0, :steps],
-            key=key,
-            options=options,
-            smooth=smooth,
         )
+        result, overlap = self.track(one, options, smooth, key=key)
         return {name: np.asarray(value)[..., None] for name, value in result.items()}, overlap

@@ -11,9 +11,8 @@ from jaxtyping import Array
 from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.estimator import Estimator, Options
-from fedkoopman.estimation.gaussian import Noise, State, track
+from fedkoopman.estimation.gaussian import Batched, Conditions, Noise, State, model_of, track
 from fedkoopman.estimation.linalg import UNROLLED, cholesky
-from fedkoopman.estimation.models import Batched, Conditions, model_of
 from fedkoopman.estimation.problem import Problem
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor

@@ -21,9 +21,8 @@ import numpy as np
 
 from fedkoopman.compilation import compiled_soon
 from fedkoopman.estimation.batches import pieces
-from fedkoopman.estimation.gaussian import Noise, State, track
+from fedkoopman.estimation.gaussian import Conditions, Noise, State, model_of, track
 from fedkoopman.estimation.linalg import cholesky
-from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.problem import Problem
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor

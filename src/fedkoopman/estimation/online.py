@@ -12,10 +12,9 @@ from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimator import Options
-from fedkoopman.estimation.gaussian import Info, Noise, State, step
+from fedkoopman.estimation.gaussian import Conditions, Info, Noise, State, model_of, step
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.methods import ESTIMATORS
-from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System

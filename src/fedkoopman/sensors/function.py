@@ -2,20 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.rules import Choice
 from fedkoopman.sensors.kind import ANGLES, OBSERVED, SensorKind
 from fedkoopman.user_code import load_object
 
-if TYPE_CHECKING:
-    from fedkoopman.sensors.base import Sensor
-
 __all__ = ["SENSOR"]
 
 
-def _make(values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path) -> "Sensor":
+def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import FunctionSensor
 
     h = load_object(values["function"], folder)

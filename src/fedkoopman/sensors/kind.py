@@ -6,7 +6,7 @@ Kinds are loaded to read files, so a kind's module loads JAX only when it makes 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.rules import Row, Rule, Whole
@@ -21,22 +21,6 @@ OBSERVED = Whole(1)
 """The rule of `observed`, which is the number of observed components in every kind."""
 
 
-class Make(Protocol):
-    """How a sensor is made."""
-
-    def __call__(
-        self, values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path
-    ) -> "Sensor":
-        """The sensor.
-
-        Arguments:
-            values: by key, each as its rule reads it; without `seed`.
-            state_dim: the number of states.
-            seed: of a random kind.
-            folder: where a user's file is looked up.
-        """
-
-
 def _given(values: Mapping[str, Any], state_dim: int | None) -> int | None:
     count: int | None = values.get("observed")
     return count
@@ -47,7 +31,8 @@ class SensorKind:
     """A way to describe a sensor by a table of keys.
 
     Attributes:
-        make: makes the sensor.
+        make: makes the sensor of the values by key (each as its rule reads it, without `seed`), the
+            number of states, the seed of a random kind, and the folder of users' files.
         keys: the rule of each key.
         required: keys without which no sensor can be made.
         random: whether it is drawn from a seed; then `seed` is among the keys.
@@ -56,7 +41,7 @@ class SensorKind:
         former_names: keys that older files write, with their names today.
     """
 
-    make: Make
+    make: Callable[[Mapping[str, Any], int, int, Path], "Sensor"]
     keys: Mapping[str, Rule]
     required: tuple[str, ...] = ()
     random: bool = False

@@ -2,18 +2,15 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedkoopman.rules import Matrix, Real, Row
 from fedkoopman.sensors.kind import ANGLES, SensorKind
 
-if TYPE_CHECKING:
-    from fedkoopman.sensors.base import Sensor
-
 __all__ = ["SENSOR"]
 
 
-def _make(values: Mapping[str, Any], state_dim: int, *, seed: int, folder: Path) -> "Sensor":
+def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import LinearSensor
 
     return LinearSensor(**values)

@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
-from fedkoopman.estimation.estimator import Options, SequenceEstimator
+from fedkoopman.estimation.estimator import Options, SequenceEstimator, Trajectory
+from fedkoopman.estimation.gaussian import Conditions, model_of
 from fedkoopman.estimation.linalg import apply, cholesky, forward, materialise
-from fedkoopman.estimation.models import Conditions, model_of
 from fedkoopman.estimation.transforms import evaluate, wrap
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
@@ -59,22 +59,10 @@ class Particles(SequenceEstimator):
         return needed
 
     def track(
-        self,
-        system: System,
-        sensor: Sensor,
-        mean: np.ndarray,
-        cov: np.ndarray,
-        z: np.ndarray,
-        q: np.ndarray,
-        r: np.ndarray,
-        inputs: np.ndarray | None,
-        dt: np.ndarray | None,
-        *,
-        key: PRNGKeyArray,
-        options: Options,
-        smooth: bool,
+        self, one: Trajectory, options: Options, smooth: bool, *, key: PRNGKeyArray
     ) -> tuple[dict[str, Any], bool]:
         """Filter (and smooth) one trajectory."""
+        system, sensor, mean, cov, z, q, r, inputs, dt = one
         for name, why in self.needs_density(smooth).items():
             _check_definite(r if name == "observation_noise" else q, name, why)
         given = (system, sensor, mean, _root(cov), z, _root(q), _root(r), inputs, dt, key)
