@@ -18,8 +18,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.number_rows import number_rows
 from fedkoopman.errors import InputError
+from fedkoopman.paper.number_rows import number_rows
 
 __all__ = ["INTERVAL", "TRIALS", "read_trials", "states_of", "velocities"]
 
