@@ -1,14 +1,14 @@
 """A study's recordings: files of true states, read whole and checked before anything runs."""
 
-import csv
+from bisect import bisect_left
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.number_rows import number_rows
+from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
 from fedkoopman.errors import InputError, short
 from fedkoopman.federation.recordings import Recordings
 from fedkoopman.systems import System
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from fedkoopman.config.study import Study
 
 __all__ = ["recordings_of"]
+
+_BLOCK_BYTES = 1 << 20
+"""Of a text file that are parsed at once."""
 
 
 def recordings_of(study: "Study", system: System) -> Recordings | None:
@@ -82,48 +85,43 @@ def _read(path: Path, names: tuple[str, ...], changed: int, size: int) -> NDArra
     del changed
     if size == 0:
         raise InputError(f"{path} is empty: it needs a row of states for every sample")
-    states = _read_array(path, names) if path.suffix.lower() == ".npy" else _read_csv(path, names)
-    if not len(states):
-        raise InputError(f"{path} has no rows: it needs one for every sample")
+    recording = FORMATS.find(suffix_of(path))(path, names)
+    if recording.names and tuple(recording.names) != names:
+        raise InputError(
+            f"{path} begins with {short(','.join(recording.names))} but the states are "
+            f"{','.join(names)}: make these its columns, in this order"
+        )
+    wanted = Wanted(names if recording.names else ())
+    blocks = list(recording.blocks(wanted, _BLOCK_BYTES))
+    _check(path, blocks, names)
+    states = np.ascontiguousarray(np.concatenate([block.observed for block in blocks]))
     states.setflags(write=False)
     return states
 
 
-def _read_csv(path: Path, names: tuple[str, ...]) -> NDArray[np.float64]:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            header = [cell.strip() for cell in next(csv.reader([next(lines, "")]))]
-            if header != list(names):
-                raise InputError(
-                    f"{path} begins with {short(','.join(header))} but the states are "
-                    f"{','.join(names)}: make this its first line, and its columns so"
-                )
-            return number_rows(lines, len(names), str(path), skipped=1)
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path} is not a text file in UTF-8: save it as CSV") from error
-
-
-def _read_array(path: Path, names: tuple[str, ...]) -> NDArray[np.float64]:
-    try:
-        with path.open("rb") as file:
-            content = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError, MemoryError) as error:
-        raise InputError(
-            f"{path} is not a NumPy file of numbers, or not whole: write it with numpy.save"
-        ) from error
-    if content.dtype.kind not in "fiu":
-        raise InputError(f"{path} holds {content.dtype}, not real numbers: save it as float64")
-    if content.ndim != 2 or content.shape[1] != len(names):
-        raise InputError(
-            f"{path} has shape {content.shape}: give one of (samples, {len(names)}), with columns "
-            f"{','.join(names)}"
-        )
-    states = np.array(content, dtype=np.float64, order="C")
-    bad = np.argwhere(~np.isfinite(states))
-    if len(bad):
-        row, column = bad[0]
-        raise InputError(
-            f"row {row + 1} of {path} holds {states[row, column]} in column {column + 1}, "
-            f"{names[column]}: give a finite number in every cell"
-        )
-    return states
+def _check(path: Path, blocks: list[Any], names: tuple[str, ...]) -> None:
+    """Refuse what is no whole trajectory of the states, with a number in every cell."""
+    if not any(len(block.observed) for block in blocks):
+        raise InputError(f"{path} has no rows: it needs one for every sample")
+    rows = 0
+    for block in blocks:
+        width = block.observed.shape[1]
+        if block.label is not None or width != len(names):
+            held = f"{width} columns" if block.label is None else "several segments"
+            raise InputError(
+                f"{path} has {held}: give one trajectory with {len(names)} columns, "
+                f"{','.join(names)}"
+            )
+        bad = np.argwhere(~np.isfinite(block.observed))
+        if len(bad):
+            row, column = bad[0]
+            raise InputError(
+                f"{block.source.row(block.row + row)} holds {block.observed[row, column]} in "
+                f"column {column + 1}, {names[column]}: give a finite number in every cell"
+            )
+        rows += len(block.observed)
+    # A reader skips blank lines, but here a gap would shift all that follows in time.
+    line = blocks[0].source.line
+    if line(rows) not in (None, rows + 1):
+        first = bisect_left(range(1, rows + 1), True, key=lambda row: line(row) != row + 1) + 1
+        raise InputError(f"line {first + 1} of {path} is blank: give every sample its numbers")

@@ -7,6 +7,7 @@ Checks and printed reference both come from these statements. The defaults are t
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+from fedkoopman.config.formats import DataFiles
 from fedkoopman.config.loader import Section, key
 from fedkoopman.config.tables import ByName, Covariance, Keyword, Sensor
 from fedkoopman.estimation.methods import ESTIMATORS
@@ -123,11 +124,11 @@ class RecordingsSection(Section):
 
     train: tuple[str, ...] = key(
         (),
-        Files((".csv", ".npy")),
+        DataFiles(),
         "True states that the clients observe, one recording per file; none: they are simulated",
     )
     test: tuple[str, ...] = key(
-        (), Files((".csv", ".npy")), "Held-out states that the server's model is judged on"
+        (), DataFiles(), "Held-out states that the server's model is judged on"
     )
     windows: str = key(
         "random",

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fedkoopman.config.formats import FORMATS, suffix_of
+from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
 from fedkoopman.config.site_sections import AUTO, DataSection
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
@@ -46,23 +46,6 @@ class Source:
         """Names a row, counted from 1 after a header; in a text file, the line too."""
         line = self.line(number)
         return f"row {number} of {self}" + (f" (line {line})" if line else "")
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Which columns of a file are what.
-
-    Attributes:
-        columns: the observed ones in the sensor's order; empty where the format chooses.
-        inputs: those of known inputs.
-        segment: the one that tells segments apart; empty for none.
-        time: the one with the sampling instants; empty for none.
-    """
-
-    columns: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = ()
-    segment: str = ""
-    time: str = ""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ Tell = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Knowledge:
-    """A site, as far as it knows itself."""
+    """A site's file and sensor, and the names of its held-out segments, which teach nothing."""
 
     site: SiteFile
     sensor: Sensor

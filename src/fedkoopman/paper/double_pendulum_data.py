@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.number_rows import number_rows
 from fedkoopman.errors import InputError
 from fedkoopman.paper.judging import all_of, number, ratio
+from fedkoopman.paper.number_rows import number_rows
 from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Claim
 
 __all__ = [

@@ -79,7 +79,7 @@ def prepared_sites(study: Study, tell: Progress = lambda *_: None) -> Sites:
     """
     system = system_of(study)
     files = site_files(study, system)
-    surveys = surveys_of(study, system, files, tell)
+    surveys = surveys_of(study, float(system.dt), files, tell)
     sensors = [sensor_for(site, system.dim) for site in files]
     knowledge = [
         Knowledge(site, sensor, found.held_out)
@@ -105,7 +105,7 @@ def _site(
     names, dropped = list[str](), list[str]()
     title, total = f"estimating {site.name}", len(found.segments)
     results = estimator(segments(site, float(system.dt)))
-    with SpilledArrays() as shelf, SpilledArrays() as aside:
+    with SpilledArrays() as to_train, SpilledArrays() as to_score:
         pairs = zip(found.segments, results, strict=True)
         for done, (facts, (segment, states, implausible)) in enumerate(pairs):
             fate = triage(study, segment, states, implausible, facts.held_out)
@@ -113,12 +113,12 @@ def _site(
                 dropped.append(f"{segment.name}: {fate.reason}")
             elif fate.kind == "held-out":
                 names.append(segment.name)
-                aside.keep(states)
-                aside.keep(segment.observations)
+                to_score.keep(states)
+                to_score.keep(segment.observations)
             else:
-                shelf.keep(states)
+                to_train.keep(states)
             tell(title, done + 1, total)
-        train, kept = shelf.arrays(), aside.arrays()
+        train, kept = to_train.arrays(), to_score.arrays()
     held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
     if not train:
         raise ComputationError(

@@ -61,7 +61,7 @@ def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tu
     """
     system = system_of(study)
     files = site_files(study, system)
-    surveys = surveys_of(study, system, files, tell)
+    surveys = surveys_of(study, float(system.dt), files, tell)
     known = [
         Knowledge(site, sensor_for(site, system.dim), found.held_out)
         for site, found in zip(files, surveys, strict=True)

@@ -21,7 +21,6 @@ from fedkoopman.data.triage import least_samples, useless
 from fedkoopman.errors import InputError
 from fedkoopman.paths import naming, shown
 from fedkoopman.survey.channel_statistics import Channel, ChannelTally, channel_notes
-from fedkoopman.systems import System
 
 __all__ = ["SegmentFacts", "Survey", "survey", "surveys_of"]
 
@@ -203,12 +202,12 @@ def _interval_notes(interval: float, dt: float) -> Iterator[str]:
 
 
 def surveys_of(
-    study: Study, system: System, files: Sequence[SiteFile], tell: Callable[[str, int, int], None]
+    study: Study, dt: float, files: Sequence[SiteFile], tell: Callable[[str, int, int], None]
 ) -> list[Survey]:
     """The surveys of all sites; refused where they leave nothing to train on or to score with."""
     found, scored = [], False
     for site in files:
-        one = survey(site, float(system.dt), partial(tell, f"reading {site.name}"))
+        one = survey(site, dt, partial(tell, f"reading {site.name}"))
         found.append(one)
         good = [facts for facts in one.segments if not facts.useless(study)]
         scored = scored or any(facts.held_out for facts in good)

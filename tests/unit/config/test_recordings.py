@@ -5,7 +5,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pa_parquet
 import pytest
+import scipy.io
 
 import fedkoopman as fk
 from fedkoopman.config.recordings import recordings_of
@@ -72,6 +75,23 @@ class TestReading:
         assert before is not None and after is not None
         assert (len(before.train[1]), len(after.train[1])) == (40, 50)
 
+    @pytest.mark.parametrize("suffix", ["parquet", "mat", "npz"])
+    def test_every_format_of_sites_will_do(
+        self, files: Path, measured: np.ndarray, suffix: str
+    ) -> None:
+        columns = {"x1": measured[:40, 0], "x2": measured[:40, 1]}
+        path = files / f"other.{suffix}"
+        if suffix == "parquet":
+            pa_parquet.write_table(pa.table(columns), path)
+        elif suffix == "mat":
+            scipy.io.savemat(path, columns)
+        else:
+            np.savez(path, **columns)  # type: ignore[arg-type]
+        given = study(files, **{"recordings.train": ["a.csv", path.name]})
+        found = recordings_of(given, fk.systems.VanDerPol())
+        assert found is not None
+        np.testing.assert_array_equal(found.train[1], measured[:40])
+
     def test_spaces_byte_order_mark_and_blank_last_lines_do_no_harm(self, files: Path) -> None:
         text = "\ufeffx1, x2\r\n" + "1.5, 2\r\n" * 30 + "\r\n\r\n"
         (files / "a.csv").write_bytes(text.encode())
@@ -88,17 +108,17 @@ class TestReading:
 ROWS = "1,2\n" * 30
 BAD_TEXT = {
     "": "is empty: it needs a row of states",
-    "\ufeff": "begins with '' but the states are x1,x2",
+    "\ufeff": "begins with a blank line: its first line names the columns",
     "x1,x2\n": "has no rows",
-    "\n" + ROWS: "begins with '' but the states are x1,x2",
-    ROWS: "begins with '1,2' but the states are x1,x2",
+    "\n" + ROWS: "begins with a blank line: its first line names the columns",
+    ROWS: r"begins with numbers \(1, 2\): add a first line that names the columns",
     "x2,x1\n" + ROWS: "begins with 'x2,x1' but the states are x1,x2",
     "x1,x2,x3\n" + ROWS: "begins with 'x1,x2,x3' but",
-    "x1,x2\n" + ROWS + "1,2,3\n": r"line 32 of .*a\.csv has 3 cells instead of 2",
-    "x1,x2\n1\n" + ROWS: r"line 2 of .*a\.csv has 1 cells instead of 2",
-    "x1,x2\n" + ROWS + "1,nan\n": r"line 32 of .*a\.csv holds 'nan': give a finite number",
-    "x1,x2\n-inf,1\n" + ROWS: r"line 2 of .*a\.csv holds '-inf'",
-    "x1,x2\n1,\n" + ROWS: r"line 2 of .*a\.csv holds ''",
+    "x1,x2\n" + ROWS + "1,2,3\n": r"line 32 of .*a\.csv has 3 cells but the first line names 2",
+    "x1,x2\n1\n" + ROWS: r"line 2 of .*a\.csv has 1 cells but the first line names 2",
+    "x1,x2\n" + ROWS + "1,nan\n": r"row 31 of .*a\.csv \(line 32\) holds nan .* give a finite",
+    "x1,x2\n-inf,1\n" + ROWS: r"row 1 of .*a\.csv \(line 2\) holds -inf",
+    "x1,x2\n1,\n" + ROWS: r"row 1 of .*a\.csv \(line 2\) holds nan",
     "x1,x2\n1,two\n" + ROWS: r"line 2 of .*a\.csv holds 'two'",
     "x1,x2\n1,1_0\n" + ROWS: r"line 2 of .*a\.csv holds '1_0'",
     "x1,x2\n1,2\n\n" + ROWS: r"line 3 of .*a\.csv is blank",
@@ -115,11 +135,12 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("content", "says"),
         [
-            (np.zeros(30), r"has shape \(30,\): give one of \(samples, 2\)"),
-            (np.zeros((30, 3)), r"has shape \(30, 3\)"),
+            (np.zeros(30), "has 1 columns: give one trajectory with 2 columns, x1,x2"),
+            (np.zeros((30, 3)), "has 3 columns: give one trajectory with 2"),
             (np.zeros((0, 2)), "has no rows"),
-            (np.full((30, 2), "a"), "not real numbers"),
-            (np.zeros((30, 2), complex), "not real numbers"),
+            (np.zeros((2, 30, 2)), "has several segments: give one trajectory"),
+            (np.full((30, 2), "a"), "holds <U1, not numbers"),
+            (np.zeros((30, 2), complex), "holds complex128, not numbers"),
             (np.array([[1.0, 2.0]] * 6 + [[3.0, np.nan]] * 24), "row 7 of .* column 2, x2"),
         ],
         ids=str,
@@ -141,7 +162,10 @@ class TestErrors:
         else:
             assert isinstance(content, bytes)
             path.write_bytes(content)
-        self.check(study(files), r"recordings\.train\[1\]: .*b\.npy is (empty|not a NumPy file)")
+        self.check(
+            study(files),
+            r"recordings\.train\[1\]: .*b\.npy (is empty|is not a NumPy file|holds Python)",
+        )
 
     def test_of_bytes_that_are_no_text(self, files: Path) -> None:
         (files / "a.csv").write_bytes(b"x1,x2\n\xff\xfe,2\n")
