@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.errors import InputError, cause_of, short, unknown_name
 from fedkoopman.user_code import is_reference, load_object
 
 __all__ = ["Registry"]
@@ -88,10 +88,9 @@ class Registry(Generic[Member]):
                 member = entry.load()
             except (Exception, SystemExit) as error:
                 package = entry.dist.name if entry.dist else entry.value
-                cause = " ".join(str(error).split())
                 raise InputError(
                     f"the {self.kind} {name!r} of the package {package} cannot be loaded "
-                    f"({type(error).__name__}: {cause}): mend or remove that package"
+                    f"({cause_of(error)}): mend or remove that package"
                 ) from error
         else:
             raise unknown_name(self.kind, name, self.names)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from fedkoopman.cli.interruption import Interrupted
+from fedkoopman.cli.next_step import say
 from fedkoopman.cli.values import real, whole
 
 EXAMPLE = """
@@ -106,7 +107,7 @@ def serve(
         insecure=insecure,
         metrics=metrics,
     )
-    if not run(given, lambda line: typer.echo(line)):
+    if not run(given, say):
         raise Interrupted("what was learnt is saved; the same command goes on")
     typer.echo(f"model: {out / 'model.safetensors'}")
     typer.echo(f"report: {out / 'report.html'}")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fedkoopman.config.rules import Choice, OneOrEach, Rule, Text
 from fedkoopman.config.tables import TABLES
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import shown
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -124,7 +124,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         remedy = ": save it in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
         raise InputError(f"{shown(path)} is not valid TOML: {error}{remedy}") from error
     except OSError as error:
-        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {shown(path)}", error) from error
 
 
 def value_of(given: Any, rule: Rule | None = None) -> Any:

@@ -18,7 +18,7 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import shown
 from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import load_object, plain_function
 
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile
@@ -37,13 +37,10 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
             return by_name(name, **parameters)
     with _naming("system.name"):
         found = load_object(name, study.root)
-        if not isinstance(found, System) and not callable(found):
-            raise InputError(
-                f"{name!r} is a {type(found).__name__}, not a System: make one with "
-                "fedkoopman.System.from_function, or name a function ẋ = f(x)"
-            )
     if not isinstance(found, System):
-        return _from_function(study, found, inputs)
+        with _naming("system.name"):
+            f = plain_function(found, name, "f(x)", "a function f(x) or a fedkoopman.System")
+        return _from_function(study, f, inputs)
     if found.input_dim and not study.sites.files:
         raise InputError(
             f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
@@ -153,9 +150,8 @@ def sensor_of(
         elif table["kind"] == "linear":
             sensor = LinearSensor(**options)
         else:
-            h = load_object(options.pop("function"), folder)
-            if not callable(h):
-                raise InputError(f"{table['function']!r} is not a function: write z = h(x)")
+            found = load_object(options.pop("function"), folder)
+            h = plain_function(found, table["function"], "h(x)")
             sensor = FunctionSensor(h, **options)
         sensor.check_state(state_dim)
         return sensor
@@ -228,8 +224,8 @@ def check_parts(study: "Study", sites: bool = True) -> None:
     recordings_of(study, system)
     if ".py:" in study.policy.name:
         with _naming("policy.name"):
-            if not callable(load_object(study.policy.name, study.root)):
-                raise InputError(f"{study.policy.name!r} is not a function: write one")
+            found = load_object(study.policy.name, study.root)
+            plain_function(found, study.policy.name, "policy(situation)")
 
 
 def _check_network(study: "Study", system: System) -> None:

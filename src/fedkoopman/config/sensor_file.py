@@ -17,7 +17,7 @@ import numpy as np
 
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import load_object, plain_function
 
 if TYPE_CHECKING:
     from fedkoopman.sensors import Sensor
@@ -94,9 +94,8 @@ class SensorFile:
             self.check_observed(frame.dim)
             return frame
         assert self.function is not None and self.dim is not None
-        h = load_object(self.function, self.path.parent)
-        if not callable(h):
-            raise InputError(f"{self.function!r} in {name} is not a function: write z = h(x)")
+        found = load_object(self.function, self.path.parent)
+        h = plain_function(found, f"{self.function} in {name}", "h(x)")
         return FunctionSensor(h, self.dim, angles=self.angles)
 
     def check_observed(self, dim: int) -> None:

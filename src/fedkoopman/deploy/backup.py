@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import IO
 
 from fedkoopman.durable import new_file, writing
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.version import __version__
 
 __all__ = ["FORMAT", "HEAD", "LIST", "Saved", "backup"]
@@ -147,7 +147,7 @@ def _content(path: Path, beside: Path) -> Iterator[IO[bytes]]:
         file = path.open("rb")
         begins = file.read(len(SQLITE))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     with file:
         if begins != SQLITE:
             yield file

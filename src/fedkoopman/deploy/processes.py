@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO
 
 from fedkoopman.durable import writing
-from fedkoopman.errors import InputError
+from fedkoopman.errors import system_error
 
 __all__ = ["Process"]
 
@@ -79,8 +79,7 @@ class Process:
             )
         except OSError as error:
             lines.close()
-            cause = error.strerror or error
-            raise InputError(f"cannot start {name} ({command[0]}): {cause}") from error
+            raise system_error(f"cannot start {name} ({command[0]})", error) from error
         self.pid = self._process.pid
         self.started = time.monotonic()
         self.last_line = ""

@@ -11,7 +11,7 @@ from typing import Any
 
 from fedkoopman.deploy.backup import FORMAT, HEAD, LIST, Saved
 from fedkoopman.durable import private_directory, sync_directory, writing
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 
 __all__ = ["restore"]
 
@@ -40,7 +40,7 @@ def restore(file: Path, to: Path) -> Saved:
     except (tarfile.TarError, EOFError) as error:
         raise damaged from error
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {file}", error) from error
 
 
 def _restored(

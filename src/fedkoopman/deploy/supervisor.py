@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedkoopman.deploy.processes import Process
-from fedkoopman.errors import InputError
+from fedkoopman.errors import ComputationError, InputError
 
 __all__ = ["Child", "Supervisor"]
 
@@ -168,7 +168,7 @@ class Supervisor:
     def _relaunch(self, kept: _Kept) -> None:
         try:
             kept.process = kept.child.launch()
-        except InputError as error:  # as when the disk is full: it may pass
+        except (InputError, ComputationError) as error:  # a full disk, for one: it may pass
             self._say(f"{error}; trying again in {kept.wait:g} s")
             self._postpone(kept)
             return

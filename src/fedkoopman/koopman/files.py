@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from fedkoopman.durable import write_whole
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.network import Architecture, Layer, Weights
 from fedkoopman.koopman.training import Training
@@ -108,7 +108,7 @@ def read_model(path: str | os.PathLike[str]) -> Learned:
     except FileNotFoundError:
         raise InputError(f"there is no model file {path}: check the path") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     try:
         return from_bytes(content)
     except InputError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
 
 METRICS = ("l1", "l2", "l3", "E", "horizon")
 """The numbers of a record that a report shows."""
@@ -209,7 +209,7 @@ def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> Se
                 raise InputError(f"line {number} of {path} is no record ({error})") from error
             by_slot[record["slot"]] = record
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     if not by_slot:
         return None
     if untrained is not None:

@@ -15,7 +15,7 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.durable import held, write_whole, writing
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.koopman.network import Architecture
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
@@ -321,5 +321,5 @@ def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
             with (study.root / file).open("rb") as content:
                 found[file.as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {file}", error) from error
     return found

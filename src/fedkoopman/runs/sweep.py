@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from fedkoopman.config.study import Study
 from fedkoopman.config.toml import toml_key, toml_value
 from fedkoopman.durable import written_whole
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.runs.grid import Combination, Grid, combinations, written
 from fedkoopman.runs.run import Progress, run
 from fedkoopman.systems.checks import check_count
@@ -84,7 +84,7 @@ def recorded(out: Path) -> Definition | None:
         grid = {key: tuple(map(str, values)) for key, values in table["grid"].items()}
         return Definition(**{name: table[name] for name in _KEYS}, grid=grid)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(
             f"{path} is no sweep's definition ({error!r}): choose another --out"

@@ -116,7 +116,10 @@ def test_a_bad_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
         ('kind = "function"\ndim = 1\nfunction = "seen"', "write file.py:name"),
         ('kind = "function"\ndim = 1\nfunction = "none.py:h"', "there is no file"),
         ('kind = "function"\ndim = 1\nfunction = "seen.py:g"', "defines no 'g'"),
-        ('kind = "function"\ndim = 1\nfunction = "seen.py:number"', "is not a function"),
+        (
+            'kind = "function"\ndim = 1\nfunction = "seen.py:number"',
+            r"seen.py:number in .* is an int \(.*\), but a plain function",
+        ),
         ('kind = "function"\ndim = 1\nfunction = "broken.py:h"', "failed with ZeroDivisionError"),
     ],
 )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import shown
 
 if TYPE_CHECKING:
@@ -113,4 +113,4 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error

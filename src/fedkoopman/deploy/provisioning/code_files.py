@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.deploy.provisioning.sealing import check_name
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
 from fedkoopman.paths import naming
 
 __all__ = ["shared_files"]
@@ -75,4 +75,4 @@ def _content(path: Path) -> bytes:
                 raise InputError(f"{path} is larger than {LARGEST:,} bytes: name a smaller file")
             return path.read_bytes()
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {path}", error) from error

@@ -10,9 +10,9 @@ round. It waits in the checkpoint until then.
 
     python -m fedkoopman.deploy.server.loop --settings DIR/server/serve.json
 
-is what `fedkoopman serve` starts. It ends with 0 when the run is finished, with 2 when nothing but
-a person can help, with 130 when it was told to stop, and otherwise with 1: then it may be started
-again.
+is what `fedkoopman serve` starts. It ends with 0 when the run is finished, with 2 when a person has
+to correct the input, with 130 when it was told to stop, and otherwise with 1, as on a full disk:
+then it may be started again.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkoopman.deploy.heeding import heeded
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.user_code import blamed
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
@@ -40,7 +41,7 @@ REJOIN = 90.0
 """Seconds for which a server that was started again waits for the sites that it had."""
 FAREWELL = 60.0
 """Seconds for which, after the last slot, sites that do not answer are asked."""
-FINISHED, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
+FINISHED, FAILED, STOPPED = 0, 1, 130
 NAMED = 6
 """Up to so many sites are named in a line; more are counted."""
 KEYS = {"deadline", "fleet", "out", "period", "study", "wait_for"}
@@ -130,10 +131,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with heeded() as stop:
             found = _serve(_settings(path, KEYS | LINK), stop)
-    except InputError as error:
-        return _failed(error, WRONG_INPUT)
-    except ComputationError as error:
-        return _failed(error, FAILED)
+    except (InputError, ComputationError) as error:
+        return _failed(error, error.exit_code)
+    except OSError as error:
+        return _failed(f"the machine failed: {error}", FAILED)
+    except MemoryError:
+        return _failed("the machine has not enough memory for this study", FAILED)
+    except Exception as error:
+        if (users := blamed(error)) is None:
+            raise
+        return _failed(users, users.exit_code)
     return FINISHED if found is not None else STOPPED
 
 
@@ -191,7 +198,7 @@ def _federated(
     def about() -> dict[str, Any]:
         try:
             until = expires(fleet / "server.crt").isoformat() if roster().secure else ""
-        except InputError:  # being renewed
+        except (InputError, ComputationError):  # being renewed
             until = ""
         return {"certificate_expires": until}
 

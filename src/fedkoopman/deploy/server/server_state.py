@@ -183,8 +183,8 @@ class ServerDirectory:
             )
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
-                f"the checkpoint in {self.path} does not know its sites ({error}): serve with the "
-                "version of fedkoopman that began it, or choose another --out"
+                f"the checkpoint in {self.path} lists no sites that can be read ({error}): serve "
+                "with the version of fedkoopman that began it, or choose another --out"
             ) from error
 
     def save(self, state: ServerState) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import InputError, MachineError
 
 __all__ = ["StoreError", "damaged", "told"]
 
 
-class StoreError(ComputationError):
+class StoreError(MachineError):
     """The disk does not do what it should: what was stored is as it was."""
 
 
