@@ -33,7 +33,7 @@ MACHINE = frozenset(
     if hasattr(errno, name)
 )  # fmt: skip
 """Errors of the system that are never due to what the user wrote."""
-_LONGEST = 60
+_LONGEST, _LISTED = 60, 60
 _services = 0
 
 
@@ -121,5 +121,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     names = sorted(known)
     nearest = get_close_matches(str(name)[:_LONGEST], names, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
-    listed = ", ".join(names) if names else "none"
-    return InputError(f"unknown {kind} {short(name)}: {hint}known: {listed}")
+    more = len(names) - _LISTED
+    listed = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    return InputError(f"unknown {kind} {short(name)}: {hint}known: {listed or 'none'}")

@@ -7,7 +7,6 @@
 The file is checked without loading JAX; `SensorFile.sensor` builds the sensor.
 """
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkoopman.config.toml import parse_toml
 from fedkoopman.covariance import covariance
-from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.errors import InputError, short, system_error, unknown_name
+from fedkoopman.paths import readable_file
 from fedkoopman.user_code import load_object, plain_function
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "random-frame": ("dim",),
     "function": ("angles",),
 }
+LARGEST_DIM = 4096
+"""As `systems.checks` has it, which loads JAX."""
 KEYS = {*OF_ANY_KIND}.union(*REQUIRED.values(), *OPTIONAL.values())
 
 
@@ -126,12 +129,14 @@ class SensorFile:
 
 def read_sensor(path: Path) -> SensorFile:
     """Read and check a sensor file; an unknown key fails and names the nearest known one."""
-    if not path.is_file():
+    if not readable_file(path):
         raise InputError(f"there is no sensor file {path}: check the path")
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        content = parse_toml(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise InputError(f"{path.name} is not valid TOML: {error}") from error
+    except OSError as error:
+        raise system_error(f"cannot read {path}", error) from error
     _check_keys(content, path.name)
 
     fields: dict[str, Any] = {"path": path, "kind": content["kind"]}
@@ -144,6 +149,8 @@ def read_sensor(path: Path) -> SensorFile:
     for key in ("seed", "dim"):
         if key in content:
             fields[key] = _integer(content[key], key, path.name, 1 if key == "dim" else 0)
+    if fields.get("dim", 1) > LARGEST_DIM:
+        raise InputError(f"dim in {path.name} is {fields['dim']}: give at most {LARGEST_DIM}")
     if "angles" in content:
         fields["angles"] = tuple(
             _integer(i, "angles", path.name, 0)
@@ -167,8 +174,8 @@ def _check_keys(content: Mapping[str, Any], name: str) -> None:
         if key not in KEYS:
             raise unknown_name(f"key in {name}", key, KEYS)
     kind = content.get("kind", "")
-    if kind not in REQUIRED:
-        problem = f"has kind = {kind!r}" if kind else "has no kind"
+    if not isinstance(kind, str) or kind not in REQUIRED:
+        problem = "has no kind" if kind == "" else f"has kind = {short(kind)}"
         raise InputError(f"{name} {problem}: write kind as one of {', '.join(REQUIRED)}")
     for key in REQUIRED[kind]:
         if key not in content:
@@ -186,30 +193,30 @@ def _numbers(value: object, key: str, name: str, ndims: tuple[int, ...]) -> np.n
     try:
         array = np.array(value)
     except ValueError:
-        raise InputError(f"{key} in {name} has rows of different lengths: {value}") from None
+        raise InputError(f"{key} in {name} has rows of different lengths: {short(value)}") from None
     if array.dtype.kind not in "fi" or array.size == 0:
-        raise InputError(f"{key} in {name} is {value!r}: write numbers")
+        raise InputError(f"{key} in {name} is {short(value)}: write numbers")
     if array.ndim not in ndims:
         forms = " or ".join(("a number", "a list", "a list of rows")[n] for n in ndims)
-        raise InputError(f"{key} in {name} is {value!r}: write {forms}")
+        raise InputError(f"{key} in {name} is {short(value)}: write {forms}")
     if not np.isfinite(array).all():
-        raise InputError(f"{key} in {name} is {value!r}: write finite numbers")
+        raise InputError(f"{key} in {name} is {short(value)}: write finite numbers")
     return array.astype(np.float64)
 
 
 def _integer(value: object, key: str, name: str, least: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InputError(f"{key} in {name} is {value!r}: write an integer of at least {least}")
+        raise InputError(f"{key} in {name} is {short(value)}: write an integer of at least {least}")
     return value
 
 
 def _list(value: object, key: str, name: str) -> list[object]:
     if not isinstance(value, list):
-        raise InputError(f"{key} in {name} is {value!r}: write a list, [...]")
+        raise InputError(f"{key} in {name} is {short(value)}: write a list, [...]")
     return value
 
 
 def _text(value: object, key: str, name: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"{key} in {name} is {value!r}: write text in quotes")
+        raise InputError(f"{key} in {name} is {short(value)}: write text in quotes")
     return value

@@ -55,6 +55,7 @@ class Observations:
             self.source if self.labels is None else f"segment {self.labels[index]} of {self.source}"
         )
 
+    @np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure, refused as inf
     def intervals(self) -> float | tuple[np.ndarray, ...] | None:
         """Sampling intervals: one number if regular, else an array (T_i,) per trajectory.
 
@@ -186,6 +187,7 @@ def _read_arrays(path: Path) -> Observations:
     return Observations(path.name, tuple(trajectories), tuple(arrays) if len(arrays) > 1 else None)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure
 def _check(found: Observations) -> None:
     if not found.trajectories or not found.rows:
         raise InputError(f"{found.source} has no rows: it needs at least one sample")

@@ -2,6 +2,7 @@
 
 import csv
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from fedkoopman.errors import InputError, short, unknown_name
 BOOKKEEPING = ("segment", "step", "time")
 """Columns that are never observations unless they are asked for by name."""
 
+MOST_COLUMNS = 10_000
 MISSING = ("", "NaN", "nan", "NAN", "NA", "N/A", "null", "NULL", "None")
 """Spellings of a missing observation in a CSV file."""
 
@@ -92,7 +94,12 @@ def open_table(path: Path, title: str = "") -> Table:
     title = title or path.name
     read = _csv_header if path.suffix.lower() == ".csv" else _parquet_names
     names = read(path, title)
-    twice = [name for name in dict.fromkeys(names) if names.count(name) > 1]
+    if len(names) > MOST_COLUMNS:
+        raise InputError(
+            f"{title} has {len(names):,} columns and at most {MOST_COLUMNS:,} can be read: write "
+            "one row per sample, and one column per component"
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise InputError(f"{title} has several columns named {twice[0]!r}: give each its own")
     return Table(path, tuple(names), title)

@@ -23,6 +23,7 @@ from fedkoopman.estimation.transforms import evaluate, wrap
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 
+MOST_PARTICLES = 1_000_000
 PATHS = 256
 """Paths of the backward simulation (at most the number of particles): their sample covariance has
 a relative error of about √(2/256) = 9 %."""
@@ -54,8 +55,11 @@ def particle_track(
 
     Also says whether several trajectories may run at the same time (see `batches`).
     """
-    if not isinstance(particles, int | np.integer) or particles < 2:
-        raise InputError(f"particles is {particles}: give a whole number of at least 2")
+    if not isinstance(particles, int | np.integer) or not 2 <= particles <= MOST_PARTICLES:
+        raise InputError(
+            f"particles is {particles}: give a whole number of at least 2 and at most "
+            f"{MOST_PARTICLES:,}"
+        )
     _definite(r, "observation_noise", "method 'particle' weighs particles by its density")
     if smooth:
         remedy = "the particle smoother weighs paths by its density; or pass smooth=False"

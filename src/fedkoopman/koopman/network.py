@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from fedkoopman.errors import unknown_name
+from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.systems.checks import check_count
 
 __all__ = [
@@ -47,6 +47,8 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 }
 """The nonlinearities between hidden layers, by name."""
 
+MOST_WEIGHTS = 2**28
+"""A model file has at most 1 GiB."""
 OPERATOR_STD = 0.01
 """K ~ N(0, 10⁻⁴)."""
 
@@ -79,6 +81,16 @@ class Architecture:
         check_count(self.hidden_layers, "hidden_layers", least=0)
         if isinstance(self.activation, str) and self.activation not in ACTIVATIONS:
             raise unknown_name("activation", self.activation, ACTIVATIONS)
+        # By numbers alone: a list of layers might itself be too long.
+        between = (self.hidden_layers - 1) * self.width * (self.width + 1)
+        through = self.width * (self.input_dim + self.components + 2) + between
+        layers = through if self.hidden_layers else (self.input_dim + 1) * (self.components + 1)
+        if (weights := 2 * layers + self.components**2) > MOST_WEIGHTS:
+            raise InputError(
+                f"a network of {self.components} components, {self.hidden_layers} hidden layers of "
+                f"{self.width} and a window of {self.window} has about {weights:.2g} weights: give "
+                f"smaller numbers, for at most {MOST_WEIGHTS:,} weights"
+            )
 
     @property
     def input_dim(self) -> int:

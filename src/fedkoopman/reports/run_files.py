@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.config.toml import parse_toml
 from fedkoopman.errors import InputError, system_error
 
 METRICS = ("l1", "l2", "l3", "E", "horizon")
@@ -161,8 +161,8 @@ def _read_text(path: Path) -> str:
 def _read_study(path: Path) -> tuple[str, dict[str, Any]]:
     text = _read_text(path)
     try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return text, parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{path} is not TOML ({error}): restore the file") from error
 
 

@@ -7,14 +7,13 @@ before the first combination runs, and a sweep is gone on with only as it was be
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkoopman.config.study import Study
-from fedkoopman.config.toml import toml_key, toml_value
+from fedkoopman.config.toml import parse_toml, toml_key, toml_value
 from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.runs.grid import Combination, Grid, combinations, written
@@ -80,7 +79,7 @@ def recorded(out: Path) -> Definition | None:
     try:
         if not path.is_file():
             return None
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
         grid = {key: tuple(map(str, values)) for key, values in table["grid"].items()}
         return Definition(**{name: table[name] for name in _KEYS}, grid=grid)
     except OSError as error:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.checks import check_count, number
+from fedkoopman.systems.checks import check_dim, number
 from fedkoopman.systems.solvers import Number, solve
 from fedkoopman.user_code import calling, finished, place_of, plain_function
 
@@ -212,8 +212,8 @@ def declare(
     substeps: int,
 ) -> _UserSystem:
     """Check what a user declared and build the system; arguments as `System.from_function`."""
-    dim = check_count(dim, "dim")
-    input_dim = check_count(input_dim, "input_dim", least=0)
+    dim = check_dim(dim, "dim")
+    input_dim = check_dim(input_dim, "input_dim", least=0)
     values = {
         name: number(value, f"parameter {name}") for name, value in (parameters or {}).items()
     }
