@@ -40,6 +40,7 @@ def write_whole(path: Path, content: bytes, remedy: str = REMEDY) -> None:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with writing(path, remedy):
+        _check_replaceable(path)
         try:
             with partial.open("xb") as file:
                 file.write(content)
@@ -49,6 +50,12 @@ def write_whole(path: Path, content: bytes, remedy: str = REMEDY) -> None:
             sync_directory(path.parent)
         finally:
             partial.unlink(missing_ok=True)
+
+
+def _check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a device or a socket, which root could do."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is no file but a device or the like: give another name")
 
 
 @contextmanager
@@ -132,6 +139,7 @@ def check_output(path: Path, suffixes: Sequence[str]) -> None:
     try:
         if path.is_dir():
             raise InputError(f"{path} is a directory: give the name of a file in it")
+        _check_replaceable(path)
         found = folder.is_dir()
     except OSError as error:  # a name may be too long even to look for
         raise system_error(f"cannot write {path}", error) from error
@@ -186,6 +194,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     """
     partial = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}.partial")
     with writing(path):
+        _check_replaceable(path)
         try:
             number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(number, "w+b") as file:

@@ -35,6 +35,7 @@ from fedkoopman.cli import (
     sweep,
 )
 from fedkoopman.cli.interruption import Interrupted, interruptible
+from fedkoopman.cli.output import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
 from fedkoopman.user_code import blamed
 
@@ -122,30 +123,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may not know ℓ
+    output = sys.stdout
     try:
+        if output is not None:  # it may be closed
+            sys.stdout = Output(output)
         code = _told(arguments)
-    except OSError as error:
-        where = f" {error.filename}" if error.filename else ""
-        failure: object = system_error(f"the system refuses{where}", error)
-        code = FAILED
-    else:
-        failure = None
-    try:
-        sys.stdout.flush()
-    except OSError as error:
-        failure = system_error("cannot write to standard output", error, "make room there")
-        code = code or FAILED
-        with suppress(OSError, ValueError):  # or Python would try again, and complain, at its end
-            null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
-            os.close(null)
-    return code if failure is None else _fail(failure, code)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads has seen enough
+        _abandon(output)
+        return FAILED
+    except OutputError as error:
+        _abandon(output)
+        return _fail(error, error.exit_code)
+    finally:
+        sys.stdout = output
+
+
+def _abandon(output: Any) -> None:
+    """Give up on standard output, or Python would try again, and complain, at its end."""
+    with suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, output.fileno())
+        os.close(null)
 
 
 def _told(arguments: Sequence[str] | None) -> int:
-    """Run the program and tell of a failure; what the system refuses is left to `main`."""
+    """Run the program and tell of a failure; one of standard output is left to `main`."""
     try:
         code = _run(arguments)
+    except (OutputError, BrokenPipeError):
+        raise
     except (InputError, ComputationError) as error:
         return _fail(error, error.exit_code)
     except FAULT as error:
@@ -160,8 +169,10 @@ def _told(arguments: Sequence[str] | None) -> int:
             "network, or run it on a machine with more",
             FAILED,
         )
-    except OSError:
-        raise
+    except OSError as error:
+        where = f" {error.filename}" if error.filename else ""
+        failure = system_error(f"the system refuses{where}", error)
+        return _fail(failure, failure.exit_code)
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
     except Exception as error:
@@ -203,5 +214,6 @@ def _fail(message: object, code: int) -> int:
 
 
 def _print(line: str) -> None:
-    with suppress(OSError):  # stderr may be on a full disk as well; the exit code still tells
-        print(line, file=sys.stderr, flush=True)
+    if sys.stderr is not None:  # it may be closed, or on a full disk: the exit code still tells
+        with suppress(OSError):
+            print(line, file=sys.stderr, flush=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from fedkoopman.cli.output import OutputError
+
 
 def tell_next(*words: str | Path) -> None:
     """Print the next command.
@@ -18,5 +20,5 @@ def tell_next(*words: str | Path) -> None:
 
 def say(line: str) -> None:
     """Print a line of a service, which goes on where it cannot be written, as on a full disk."""
-    with suppress(OSError):
+    with suppress(OSError, OutputError):
         typer.echo(line)

@@ -19,11 +19,12 @@ import safetensors
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from fedkoopman.durable import write_whole
+from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.network import Architecture, Layer, Weights
 from fedkoopman.koopman.training import Training
+from fedkoopman.paths import check_name
 
 __all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
 
@@ -92,13 +93,15 @@ def _digest(header: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file, whole or not at all."""
     content, path = to_bytes(model), Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a directory: give the name of a file in it")
+    with writing(path):  # a name may be too long even to look for
+        if path.is_dir():
+            raise InputError(f"{path} is a directory: give the name of a file in it")
     write_whole(path, content)
 
 
 def read_model(path: str | os.PathLike[str]) -> Learned:
     """What a model file holds, or a refusal of one line; `DeepKoopman.load` makes a model of it."""
+    check_name(path)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size

@@ -30,6 +30,7 @@ from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import prepared_sites
 from fedkoopman.runs.site_scores import site_scores
 from fedkoopman.systems.checks import check_count, check_seed
+from fedkoopman.user_code import interrupt_calls
 
 __all__ = ["Progress", "Run", "run"]
 
@@ -271,6 +272,7 @@ def _drive(
         finally:
             # Jobs first: a driver that waits for one goes on to its end only when they are gone.
             stop.set()
+            interrupt_calls()
             workers.close()
             drivers.shutdown(cancel_futures=True)
 
