@@ -228,10 +228,13 @@ UNFIT = {
         '[system]\nname = "own.py:decay"\nparameters = { rat = 1.0 }',
         ("system.parameters", "did you mean 'rate'?"),
     ),
-    "no-policy": Bad('[policy]\nname = "own.py:number"', ("policy.name", "not a function")),
+    "no-policy": Bad(
+        '[policy]\nname = "own.py:number"',
+        ("policy.name", "own.py:number is an int", "a plain function policy(situation)"),
+    ),
     "no-function": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:number"\ndim = 1',
-        ("clients.sensor: own.py:number is 1, but a function h(x) is expected",),
+        ("clients.sensor: own.py:number is an int (1), but a plain function h(x)",),
     ),
     "function-shape": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:first"\ndim = 2',
