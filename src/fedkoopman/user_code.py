@@ -44,9 +44,10 @@ _BESIDE: dict[str, Path] = {}
 """Modules that users' files imported from beside them, and where they are."""
 _LOADED: set[str] = set()
 """Files that `load_object` ran."""
-_LIBRARIES = tuple(
-    {sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).parent)}
+_OURS = str(Path(__file__).parent)
+_LIBRARIES = (
+    _OURS,
+    *{sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")},
 )
 
 
@@ -133,7 +134,8 @@ def calling(function: object, failed: str, remedy: str = "mend that line") -> It
         except KeyboardInterrupt:
             raise
         except UserCodeError as error:  # of a function within: this message knows more
-            raise UserCodeError(failed, error.cause, error.place, remedy) from error
+            place = error.place or place_of(function)
+            raise UserCodeError(failed, error.cause, place, remedy) from error
         except MemoryError as error:
             raise MachineError(
                 f"{failed}, as there was not enough memory "
@@ -183,10 +185,12 @@ def _code(function: object) -> CodeType | None:
     while isinstance(function, partial):
         function = function.func
     with suppress(Exception):  # a user's object may do anything when it is looked at
+        function = getattr(function, "__func__", function)
         function = inspect.unwrap(function)  # type: ignore[arg-type]
         if not inspect.isroutine(function):
             function = type(function).__call__
-        return getattr(function, "__code__", None)
+        code: CodeType = function.__code__
+        return None if code.co_filename.startswith(_OURS) else code
     return None
 
 
@@ -195,10 +199,13 @@ def _line_in(error: BaseException, function: object) -> str:
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return f"line {error.lineno} of {_shown(error.filename)}"
     code, found, trace = _code(function), "", error.__traceback__
-    own = {code.co_filename} if code else set()
+    own = code.co_filename if code else ""
+    entered = not own  # what comes before the function is who called it
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file in own or (_is_users(file) if function is not None else _was_loaded(file)):
+        entered |= file == own
+        users = file == own or (_is_users(file) if function is not None else _was_loaded(file))
+        if entered and users:
             found = f"line {trace.tb_lineno} of {_shown(file)}"
         trace = trace.tb_next
     return found

@@ -206,7 +206,8 @@ def _bug(error: BaseException) -> str:
 
 
 def _fail(message: object, code: int) -> int:
-    text = " ".join(str(message).split())
+    # Half of a character, as from a damaged file, cannot be written.
+    text = " ".join(str(message).encode(errors="backslashreplace").decode().split())
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} … {text[-LONGEST // 2 :]}"
     _print(f"error: {text}")

@@ -22,6 +22,7 @@ from fedkoopman.federation.policies import POLICIES
 from fedkoopman.paths import shown
 from fedkoopman.sensors import SENSORS, Sensor
 from fedkoopman.systems import System, by_name
+from fedkoopman.systems.user import check_own_system
 from fedkoopman.user_code import is_reference, load_object, plain_function
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
             f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
             "give, write the system without"
         )
+    with _naming("system.name"):
+        check_own_system(found, name)
     with _naming("system.parameters"):
         return found.with_parameters(**parameters)
 

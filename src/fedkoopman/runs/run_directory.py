@@ -17,6 +17,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short, system_error, underway
+from fedkoopman.paths import check_name
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import NUMERICS
@@ -264,6 +265,8 @@ def _about(path: Path) -> dict[str, Any]:
     try:
         if not about["seeds"]:
             raise ValueError("no seeds")
+        check_name(about["folder"])
+        os.fsencode(about["folder"])  # a name that the system can have
         return {
             "versions": str(about["versions"]),
             "digest": str(about["digest"]),

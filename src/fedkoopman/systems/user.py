@@ -16,7 +16,14 @@ from fedkoopman.systems.checks import check_dim, number
 from fedkoopman.systems.solvers import Number, solve
 from fedkoopman.user_code import calling, finished, place_of, plain_function
 
-__all__ = ["Closure", "FunctionSystem", "MapSystem", "check_function", "declare"]
+__all__ = [
+    "Closure",
+    "FunctionSystem",
+    "MapSystem",
+    "check_function",
+    "check_own_system",
+    "declare",
+]
 
 Same = TypeVar("Same", bound="_UserSystem")
 
@@ -92,6 +99,30 @@ def _check_kept(before: list[Any], after: list[Any]) -> None:
     known = {id(value) for value in before}
     if any(isinstance(value, jax.core.Tracer) and id(value) not in known for value in after):
         raise ValueError("it uses an array that it kept from an earlier call")
+
+
+def check_own_system(system: System, name: str) -> System:
+    """A system of a class that the user wrote, traced once, so that it does not fail in a run.
+
+    Arguments:
+        name: what it is called, as "reactor.py:system".
+    """
+    if type(system).__module__.startswith("fedkoopman."):
+        return system
+    method = type(system).vector_field
+    with calling(method, f"{name} failed", "mend its class"):
+        x = jax.ShapeDtypeStruct((system.dim,), jnp.result_type(float))
+        u = jax.ShapeDtypeStruct((system.input_dim,), jnp.result_type(float))
+    given = (x, u) if system.input_dim else (x,)
+    for part in ("step", "flow"):
+        with calling(method, f"{name}.{part} failed", "mend its class"):
+            check_function(getattr(system, part), f"{name}.{part}", x.shape, *given)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    check_function(system.initial_state, f"{name}.initial_state", x.shape, key)
+    remedy = "declare fields that are not numbers by equinox.field(static=True)"
+    with calling(method, f"{name} cannot be compiled, but fails", remedy):
+        jax.eval_shape(lambda s, *rest: s.step(*rest), system, *given)
+    return system
 
 
 class _UserSystem(System):

@@ -57,8 +57,8 @@ def activate(policy: Policy, situation: Situation) -> NDArray[np.int64]:
     ):
         raise InputError(
             f"the policy gave {short(chosen.tolist())} in slot {situation.slot}: give a mask of "
-            f"{count} booleans or a list of client indices from 0 to {count - 1} "
-            f"({place_of(policy)})"
+            f"{count} booleans or a list of client indices from 0 to {count - 1}"
+            + (f" ({place})" if (place := place_of(policy)) else "")
         )
     active = np.unique(chosen)
     return active[situation.buffered[active] > 0]
