@@ -129,7 +129,8 @@ class System(eqx.Module):
             return changed
         interval = number(dt, "dt")
         check_positive(interval, "dt")
-        return changed._replace({"dt": interval})
+        new: Same = eqx.tree_at(lambda s: s.dt, changed, interval)
+        return new
 
     def _replace(self: Same, values: Mapping[str, Number]) -> Same:
         if not values:
