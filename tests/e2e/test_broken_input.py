@@ -103,7 +103,7 @@ SITES = {
     "digits": (f"name = {DIGITS}", "thousands of digits"),
     "nested files": (f"[data]\nfiles = {DEEP}", "more than 50 deep"),
     "kind": ('name = "a"\n[data]\nfiles = ["z.csv"]\n[sensor]\nkind = [1]', "kind is [1]"),
-    "zero byte": ('name = "a"\n[data]\nfiles = ["a\\u0000b.csv"]', "data.files"),
+    "zero byte": (f'name = "a"\ndata.files = ["a\\u0000b"]\n[sensor]\n{LINEAR}', "data.files"),
 }
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkoopman.deploy.heeding import heeded
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.user_code import blamed
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         missing = keys - set(found)
-    except (OSError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise system_error(f"cannot read {path}", error, "fedkoopman serve writes it") from error
+    except (ValueError, TypeError) as error:
         raise InputError(f"cannot read {path} ({error}): fedkoopman serve writes it") from error
     if missing:
         raise InputError(f"{path} has no {', '.join(sorted(missing))}: fedkoopman serve writes it")

@@ -150,7 +150,7 @@ def _read(path: Path, remedy: str) -> dict[str, Any]:
     except OSError as error:
         raise system_error(f"cannot read {path}", error) from error
     except ValueError as error:
-        raise InputError(f"{path} is damaged: it is written anew by whoever runs") from error
+        raise InputError(f"{path} is damaged: the service writes it again, wait") from error
     return found
 
 
