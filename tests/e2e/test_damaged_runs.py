@@ -37,7 +37,7 @@ FILES = (
     ".lock",
 )  # fmt: skip
 AT_THE_END = ("rollout.json", "summary.json", "model.safetensors", "model.md", "report.html")
-SAMPLE = 60
+SAMPLE = 40
 
 Damage = Callable[[Path], None]
 

@@ -29,7 +29,7 @@ def parse_toml(text: str) -> dict[str, Any]:
             f"it holds an integer of thousands of digits: write at most {BITS} bits"
         ) from None
     level: list[Any] = [table]
-    for _ in range(DEEPEST):
+    for _ in range(DEEPEST + 1):  # the file itself is a table
         level = [
             entry
             for value in level

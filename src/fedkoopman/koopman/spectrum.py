@@ -89,4 +89,5 @@ def modes(
     jacobian: Float[ndarray, "state lifted"], right: Complex[ndarray, "lifted lifted"]
 ) -> Complex[ndarray, "state lifted"]:
     """How the state moves, to first order, with each eigenvector of the lifted state."""
-    return jacobian @ right
+    with np.errstate(over="ignore", invalid="ignore"):  # of weights near the largest double
+        return jacobian @ right

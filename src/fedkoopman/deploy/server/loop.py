@@ -22,7 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
 from fedkoopman.user_code import blamed
 
@@ -162,7 +162,9 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         missing = keys - set(found)
-    except (OSError, ValueError, TypeError) as error:
+    except OSError as error:
+        raise system_error(f"cannot read {path}", error, "fedkoopman serve writes it") from error
+    except (ValueError, TypeError) as error:
         raise InputError(f"cannot read {path} ({error}): fedkoopman serve writes it") from error
     if missing:
         raise InputError(f"{path} has no {', '.join(sorted(missing))}: fedkoopman serve writes it")
