@@ -45,7 +45,8 @@ def covariance(value: ArrayLike, dim: int, name: str) -> NDArray[np.float64]:
         )
     if not _plainly_definite(array):
         _check(array, tolerance, name)
-    return (array + np.swapaxes(array, -1, -2)) / 2
+    with np.errstate(over="ignore"):  # of entries near the largest double
+        return (array + np.swapaxes(array, -1, -2)) / 2
 
 
 def noise_roots(

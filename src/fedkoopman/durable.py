@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
+from fedkoopman.paths import check_name
 
 try:
     import fcntl
@@ -39,6 +40,7 @@ def write_whole(path: Path, content: bytes, remedy: str = REMEDY) -> None:
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     with writing(path, remedy):
+        _check_replaceable(path)
         try:
             with partial.open("xb") as file:
                 file.write(content)
@@ -50,14 +52,20 @@ def write_whole(path: Path, content: bytes, remedy: str = REMEDY) -> None:
             partial.unlink(missing_ok=True)
 
 
+def _check_replaceable(path: Path) -> None:
+    """Refuse to put a file in the place of a device or a socket, which root could do."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise InputError(f"{path} is no file but a device or the like: give another name")
+
+
 @contextmanager
 def writing(path: Path, remedy: str = REMEDY) -> Iterator[None]:
-    """Tell a failed write in one line."""
+    """Tell a failed write in one line, as the fault of the user or of the machine."""
+    check_name(path)
     try:
         yield
     except OSError as error:
-        cause = error.strerror or error
-        raise InputError(f"cannot write {path}: {cause}; {remedy}") from error
+        raise system_error(f"cannot write {path}", error, remedy) from error
 
 
 def sync_directory(path: Path) -> None:
@@ -95,7 +103,8 @@ def held(lock: Path, refusal: str) -> Iterator[None]:
 def locked(path: Path) -> int:
     """A lock that the system lets go of when this process ends, however it does."""
     assert fcntl is not None  # there are no agents on Windows
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    with writing(path):
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -120,15 +129,21 @@ def check_output(path: Path, suffixes: Sequence[str]) -> None:
         path: where the output is to go.
         suffixes: the endings that name a format we write, such as ".csv".
     """
+    check_name(path)
     if path.suffix.lower() not in suffixes:
         raise InputError(
             f"{path} ends in {path.suffix or 'no suffix'!r}, which names no format we write: "
             f"use one of {', '.join(suffixes)}"
         )
-    if path.is_dir():
-        raise InputError(f"{path} is a directory: give the name of a file in it")
     folder = path.parent
-    if not folder.is_dir():
+    try:
+        if path.is_dir():
+            raise InputError(f"{path} is a directory: give the name of a file in it")
+        _check_replaceable(path)
+        found = folder.is_dir()
+    except OSError as error:  # a name may be too long even to look for
+        raise system_error(f"cannot write {path}", error) from error
+    if not found:
         raise InputError(f"cannot write {path}: there is no directory {folder}, create it first")
     if not os.access(folder, os.W_OK):
         raise InputError(f"cannot write {path}: no permission to write in {folder}")
@@ -150,7 +165,7 @@ def written_whole(*targets: Path) -> Iterator[list[Path]]:
                 os.replace(source, target)
         except OSError as error:
             names = " and ".join(map(str, targets))
-            raise InputError(f"cannot write {names}: {error.strerror or error}") from error
+            raise system_error(f"cannot write {names}", error) from error
     finally:
         for path in partial:
             path.unlink(missing_ok=True)
@@ -179,6 +194,7 @@ def new_file(path: Path) -> Iterator[BinaryIO]:
     """
     partial = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}.partial")
     with writing(path):
+        _check_replaceable(path)
         try:
             number = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(number, "w+b") as file:

@@ -1,14 +1,15 @@
 """Paths: how messages show them, whether they can be read, and texts as names of directories."""
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short, system_error
 
-__all__ = ["folder_name", "naming", "readable_file", "shown"]
+__all__ = ["check_name", "folder_name", "naming", "readable_file", "shown"]
 
 _UNSAFE = re.compile(r"[^\w.,=+\[\]-]+")
 _LONGEST = 100
@@ -18,16 +19,26 @@ def shown(path: Path) -> str:
     """A path as messages show it: from the working directory, if it lies below."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):  # OSError: the working directory is gone
         return str(path)
+
+
+def check_name(path: str | os.PathLike[str]) -> None:
+    """Refuse a path that no file can have: the system knows no name with a zero byte in it."""
+    if "\0" in os.fspath(path):
+        raise InputError(
+            f"{short(os.fspath(path))} is no path, as it contains a zero byte (\\0): give the name "
+            "of a file or directory"
+        )
 
 
 def readable_file(path: Path) -> bool:
     """Whether there is such a file; where that cannot be told, an error says why."""
+    check_name(path)
     try:
         return path.is_file()
     except OSError as error:
-        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {shown(path)}", error) from error
 
 
 @contextmanager

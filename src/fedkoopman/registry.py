@@ -20,8 +20,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from fedkoopman.errors import InputError, short, unknown_name
-from fedkoopman.user_code import is_reference, load_object
+from fedkoopman.errors import InputError, cause_of, short, unknown_name
+from fedkoopman.user_code import is_reference, load_object, plain_function
 
 __all__ = ["Registry"]
 
@@ -38,6 +38,7 @@ class Registry(Generic[Member]):
         attribute: str,
         check: Callable[[Any], str] = lambda _: "",
         group: str | None = None,
+        form: str = "",
     ) -> None:
         """Describe a registry; nothing is imported yet.
 
@@ -48,9 +49,10 @@ class Registry(Generic[Member]):
             check: says what is wrong with an object that is to be a member, as "is a list, but a
                 function is expected"; empty if nothing is.
             group: of entry points; by default "fedkoopman." and the kind's plural.
+            form: where members are functions, how one is written, as "policy(situation)".
         """
         self.kind, self.home, self.attribute = kind, home, attribute
-        self._check = check
+        self._check, self._form = check, form
         self.group = group or f"fedkoopman.{kind.replace(' ', '_')}s"
         self._found: dict[str, Member] = {}
 
@@ -94,16 +96,17 @@ class Registry(Generic[Member]):
                 member = entry.load()
             except (Exception, SystemExit) as error:
                 package = entry.dist.name if entry.dist else entry.value
-                cause = " ".join(str(error).split())
                 raise InputError(
                     f"the {self.kind} {name!r} of the package {package} cannot be loaded "
-                    f"({type(error).__name__}: {cause}): mend or remove that package"
+                    f"({cause_of(error)}): mend or remove that package"
                 ) from error
         else:
             raise unknown_name(self.kind, name, self.names)
         return self._checked(member, name)
 
     def _checked(self, member: Any, name: str) -> Member:
+        if self._form:
+            plain_function(member, name, self._form)
         if wrong := self._check(member):
             raise InputError(f"{name} {wrong} (it is {short(member)})")
         found: Member = member

@@ -234,3 +234,15 @@ def test_a_system_that_forgets_its_vector_field_cannot_be_made():
 
     with pytest.raises(TypeError):
         Incomplete()
+
+
+def test_a_package_may_offer_a_system_that_is_made_already(monkeypatch):
+    own = System.from_function(lambda x, rate=1.0: -rate * x, 1, 0.1, parameters={"rate": 1.0})
+    monkeypatch.setitem(systems.SYSTEMS._found, "decay", own)
+    assert by_name("decay").dt == 0.1
+    changed = by_name("decay", dt=0.2, rate=3.0)
+    assert (changed.dt, changed.parameters) == (0.2, {"rate": 3.0})
+    with pytest.raises(InputError, match="dt is -1: it must be above 0"):
+        by_name("decay", dt=-1)
+    with pytest.raises(InputError, match="unknown parameter 'rat'"):
+        by_name("decay", rat=1.0)

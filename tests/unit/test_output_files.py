@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.durable import check_output, written_whole
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, MachineError
 
 
 def test_success_moves_every_file_into_place(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_failure_leaves_everything_as_it_was(tmp_path: Path, error: type[BaseExc
 
 def test_a_failing_disk_is_told_in_one_line(tmp_path: Path) -> None:
     message = "cannot write .*a.csv: No space left on device"
-    with pytest.raises(InputError, match=message), written_whole(tmp_path / "a.csv"):
+    with pytest.raises(MachineError, match=message), written_whole(tmp_path / "a.csv"):
         raise OSError(28, "No space left on device")
 
 

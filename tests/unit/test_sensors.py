@@ -164,7 +164,7 @@ def test_observing_leaves_the_callers_settings_and_missing_states_alone():
         (lambda: LinearSensor.random_frame(seed=-1), ["seed is -1"]),
         (lambda: LinearSensor.perturbed_identity(spread=-1, seed=0), ["spread is -1"]),
         (lambda: FunctionSensor(lambda x: x, 0), ["dim is 0"]),
-        (lambda: FunctionSensor("h", 1), ["h is 'h'", "function"]),
+        (lambda: FunctionSensor("h", 1), ["h is a str ('h')", "function"]),
         (lambda: FunctionSensor(lambda x: x, 2, angles=(5,)), ["angles contains 5"]),
         (lambda: observe(MATRIX, np.zeros((3, 3))), ["sensor is a ndarray"]),
         (lambda: observe(LinearSensor(MATRIX), np.zeros((3, 2))), ["3 columns", "2 components"]),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 
 if TYPE_CHECKING:
     from fedkoopman.config.study import Study
@@ -38,7 +38,7 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
     for pair in pairs or ():
         name, equals, value = pair.partition("=")
         if not equals or not name.strip() or not value.strip():
-            raise InputError(f"--set {pair!r}: write KEY=VALUE, as training.epochs=5")
+            raise InputError(f"--set {short(pair)}: write KEY=VALUE, as training.epochs=5")
         found[name.strip()] = value.strip()
     return found
 

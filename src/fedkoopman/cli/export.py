@@ -30,7 +30,9 @@ def export(
     steps: Annotated[
         int,
         typer.Option(
-            parser=whole(1), metavar="H", help="How many steps of K the output ahead holds."
+            parser=whole(1, 1_000_000),
+            metavar="H",
+            help="How many steps of K the output ahead holds.",
         ),
     ] = 1,
 ) -> None:

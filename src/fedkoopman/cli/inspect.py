@@ -1,6 +1,7 @@
 """`fedkoopman inspect`: what a model's file says of itself."""
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,12 +60,21 @@ def inspect(
         with written_whole(plot) as [partial]:
             plot_spectrum(partial, about["spectrum"])
     if as_json:
-        typer.echo(json.dumps(about, indent=2, ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(_finite(about), indent=2, ensure_ascii=False, allow_nan=False))
         return
     _show(about)
     if plot is not None:
         typer.echo(f"wrote {plot}")
     tell_next("predict", model, "--site", "site.toml", "--steps", "50", "--plot", "forecast.png")
+
+
+def _finite(value: Any) -> Any:
+    """A value with null for numbers that JSON does not know, as of weights near the largest."""
+    if isinstance(value, dict):
+        return {name: _finite(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _show(about: dict[str, Any]) -> None:

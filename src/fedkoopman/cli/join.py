@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from fedkoopman.cli.ledger import State
+from fedkoopman.cli.next_step import say
 from fedkoopman.errors import InputError
 
 EXAMPLE = """
@@ -75,7 +76,7 @@ def join(
         if not yes and not _asked("Take part in this study?"):
             raise InputError("nobody agreed to this study, so nothing was started: answer yes")
         consent(ready)
-    run(ready, lambda line: typer.echo(line), rewind)
+    run(ready, say, rewind)
 
 
 def _code(kit: Path, file: Path | None) -> str:

@@ -44,7 +44,10 @@ def predict(
     steps: Annotated[
         int,
         typer.Option(
-            parser=whole(1), metavar="H", help="How many steps of K ahead.", show_default=False
+            parser=whole(1, 1_000_000),
+            metavar="H",
+            help="How many steps of K ahead.",
+            show_default=False,
         ),
     ],
     sensor: Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.next_step import say
 from fedkoopman.cli.values import real, whole
 from fedkoopman.signals import Interrupted
 
@@ -109,7 +110,7 @@ def serve(
         insecure=insecure,
         metrics=metrics,
     )
-    if not run(given, lambda line: typer.echo(line)):
+    if not run(given, say):
         raise Interrupted("the run is saved; the same command continues it")
     typer.echo(f"model: {out / 'model.safetensors'}")
     typer.echo(f"report: {out / 'report.html'}")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import typer
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 
 
 def number(text: str) -> float:
@@ -13,7 +13,7 @@ def number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a number") from None
+        raise typer.BadParameter(f"{short(text)} is not a number") from None
 
 
 def whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
@@ -23,11 +23,11 @@ def whole(least: int, most: int = 2**63 - 1) -> Callable[[str], int]:
         try:
             value = int(text)
         except ValueError:
-            raise typer.BadParameter(f"{text!r} is not a whole number") from None
+            raise typer.BadParameter(f"{short(text)} is not a whole number") from None
         if value < least:
-            raise typer.BadParameter(f"{value} is below {least}, the least there can be")
+            raise typer.BadParameter(f"{short(value)} is below {least}, the least there can be")
         if value > most:
-            raise typer.BadParameter(f"{value} is above {most}, the most there can be")
+            raise typer.BadParameter(f"{short(value)} is above {most}, the most there can be")
         return value
 
     return parse
@@ -40,7 +40,9 @@ def real(least: float, above: bool = False) -> Callable[[str], float]:
         value = number(text)
         if not math.isfinite(value) or value < least or (above and value == least):
             word = "above" if above else "at least"
-            raise typer.BadParameter(f"{text} is refused: give a number {word} {least:g}")
+            raise typer.BadParameter(
+                f"{short(text)[1:-1]} is refused: give a number {word} {least:g}"
+            )
         return value
 
     return parse
@@ -52,7 +54,7 @@ def numbers(text: str, option: str) -> float | list[float]:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"{option} is {text!r}: give a number, or one per state with commas, as 0.01,1"
+            f"{option} is {short(text)}: give a number, or one per state with commas, as 0.01,1"
         ) from None
     return values[0] if len(values) == 1 else values
 
@@ -65,5 +67,5 @@ def assignments(pairs: Sequence[str]) -> dict[str, float]:
         try:
             found[name.strip()] = float(value)
         except ValueError:
-            raise InputError(f"--set-parameter {pair!r}: write NAME=NUMBER, as b=25") from None
+            raise InputError(f"--set-parameter {short(pair)}: write NAME=NUMBER, as b=25") from None
     return found

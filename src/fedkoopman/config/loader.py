@@ -6,15 +6,15 @@ value and the printed reference. `Section` is the base of dataclasses made of su
 
 import dataclasses
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from fedkoopman.config.tables import TABLES
-from fedkoopman.errors import InputError, short
-from fedkoopman.paths import shown
+from fedkoopman.config.toml import parse_toml
+from fedkoopman.errors import InputError, short, system_error
+from fedkoopman.paths import check_name, shown
 from fedkoopman.rules import Choice, OneOrEach, Rule, Text
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -100,31 +100,32 @@ def unknown_key(name: str, known: Iterable[str]) -> InputError:
 
     def likeness(candidate: str) -> float:
         its_section, _, its_word = candidate.rpartition(".")
-        like = SequenceMatcher(None, word, its_word).ratio()
+        like = SequenceMatcher(None, word[:60], its_word).ratio()
         return like + _SAME_SECTION * (its_section == section) if like >= _LIKE else 0.0
 
     nearest = max(names, key=likeness)
     hint = f"did you mean {nearest!r}? " if likeness(nearest) else ""
     beside = [n for n in names if n.rpartition(".")[0] == section]
     beside = beside or [n for n in names if "." not in n]
-    return InputError(f"unknown key {name!r}: {hint}known: {', '.join(beside)}")
+    return InputError(f"unknown key {short(name)}: {hint}known: {', '.join(beside)}")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The content of a TOML file; whatever hinders is told in one line."""
     try:
+        check_name(path)
         if not path.is_file():
             problem = "is a directory" if path.is_dir() else "does not exist"
             raise InputError(f"the study file {path} {problem}: check the path")
         # Some editors put a byte order mark first.
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+        return parse_toml(path.read_text(encoding="utf-8-sig"))
     except InputError:
         raise
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         remedy = ": save it in UTF-8" if isinstance(error, UnicodeDecodeError) else ""
         raise InputError(f"{shown(path)} is not valid TOML: {error}{remedy}") from error
     except OSError as error:
-        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {shown(path)}", error) from error
 
 
 def value_of(given: Any, rule: Rule | None = None) -> Any:
@@ -137,8 +138,8 @@ def value_of(given: Any, rule: Rule | None = None) -> Any:
     if not isinstance(given, str):
         return given
     try:
-        table = tomllib.loads(f"value = {given.strip()}")
-    except (ValueError, RecursionError):
+        table = parse_toml(f"value = {given.strip()}")
+    except ValueError:
         table = {}
     value = table["value"] if len(table) == 1 else given
     if isinstance(rule, Text | Choice):

@@ -22,7 +22,8 @@ from fedkoopman.federation.policies import POLICIES
 from fedkoopman.paths import shown
 from fedkoopman.sensors import SENSORS, Sensor
 from fedkoopman.systems import System, by_name
-from fedkoopman.user_code import is_reference, load_object
+from fedkoopman.systems.user import check_own_system
+from fedkoopman.user_code import is_reference, load_object, plain_function
 
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile
@@ -41,18 +42,17 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
             return by_name(name, **parameters)
     with _naming("system.name"):
         found = load_object(name, study.root)
-        if not isinstance(found, System) and not callable(found):
-            raise InputError(
-                f"{name!r} is a {type(found).__name__}, not a System: make one with "
-                "fedkoopman.System.from_function, or name a function ẋ = f(x)"
-            )
     if not isinstance(found, System):
-        return _from_function(study, found, inputs)
+        with _naming("system.name"):
+            f = plain_function(found, name, "f(x)", "a function f(x) or a fedkoopman.System")
+        return _from_function(study, f, inputs)
     if found.input_dim and not study.sites.files:
         raise InputError(
             f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
             "give, write the system without"
         )
+    with _naming("system.name"):
+        check_own_system(found, name)
     with _naming("system.parameters"):
         return found.with_parameters(**parameters)
 

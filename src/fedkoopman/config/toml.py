@@ -1,14 +1,58 @@
-"""Values as TOML text. The standard library reads TOML and does not write it."""
+"""TOML: reading it within bounds, and values as TOML text, which the standard library lacks."""
 
 import json
 import re
 import textwrap
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _UNBROKEN = re.compile(r"\{[^{}]*\}|[<>]=? \S+")
 _WIDTH = 100
+DEEPEST = 50
+"""Tables and lists within each other. Far deeper ones exceed Python's stack, here or later."""
+BITS = 64
+"""Of an integer, as TOML has them; far larger ones cannot even be printed."""
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """What a TOML text says; whatever is wrong with it is a ValueError of one line."""
+    try:
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError(_too_deep()) from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python refuses to read so many digits
+        raise ValueError(
+            f"it holds an integer of thousands of digits: write at most {BITS} bits"
+        ) from None
+    level: list[Any] = [table]
+    for _ in range(DEEPEST):
+        level = [
+            entry
+            for value in level
+            for entry in (value.values() if isinstance(value, dict) else value)
+            if _is_within_bounds(entry)
+        ]
+    if level:
+        raise ValueError(_too_deep())
+    return table
+
+
+def _too_deep() -> str:
+    return f"tables or lists stand more than {DEEPEST} deep within each other: write fewer levels"
+
+
+def _is_within_bounds(value: Any) -> bool:
+    """Whether a value holds others; a number that is too large is refused."""
+    if isinstance(value, int) and value.bit_length() > BITS:
+        raise ValueError(
+            f"it holds an integer of {value.bit_length()} bits: write at most {BITS}, or a number "
+            "with an exponent, as 1e30"
+        )
+    return isinstance(value, dict | list)
 
 
 def toml_value(value: Any) -> str:

@@ -1,6 +1,7 @@
 """Files with named columns: a format gives the header and the cells, this gives the blocks."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,8 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import shown
 
 __all__ = ["Chunk", "Table", "arrow_chunk", "is_number", "label_runs"]
+
+MOST_COLUMNS = 10_000
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,12 @@ class Table(ABC):
         del columns
         self.path, self.title = path, shown(path)
         self.names = tuple(self.header())
-        twice = [name for name in dict.fromkeys(self.names) if self.names.count(name) > 1]
+        if len(self.names) > MOST_COLUMNS:
+            raise InputError(
+                f"{self.title} has {len(self.names):,} columns and at most {MOST_COLUMNS:,} can be "
+                "read: write one row per sample, and one column per component"
+            )
+        twice = [name for name, count in Counter(self.names).items() if count > 1]
         if twice:
             raise InputError(
                 f"{self.title} has several columns named {twice[0]!r}: give each its own"

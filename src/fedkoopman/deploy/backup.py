@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fedkoopman.durable import new_file, private_directory, sync_directory, writing
-from fedkoopman.errors import ComputationError, InputError, short
+from fedkoopman.errors import ComputationError, InputError, short, system_error
 from fedkoopman.version import __version__
 
 __all__ = ["Saved", "backup", "restore"]
@@ -150,7 +150,7 @@ def _content(path: Path, beside: Path) -> Iterator[IO[bytes]]:
         file = path.open("rb")
         begins = file.read(len(SQLITE))
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     with file:
         if begins != SQLITE:
             yield file
@@ -234,7 +234,7 @@ def restore(file: Path, to: Path) -> Saved:
     except (tarfile.TarError, EOFError) as error:
         raise damaged from error
     except OSError as error:
-        raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {file}", error) from error
 
 
 def _restored(

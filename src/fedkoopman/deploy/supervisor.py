@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import IO
 
 from fedkoopman.durable import writing
-from fedkoopman.errors import InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 
 __all__ = ["Child", "Process", "Supervisor"]
 
@@ -101,8 +101,7 @@ class Process:
             )
         except OSError as error:
             lines.close()
-            cause = error.strerror or error
-            raise InputError(f"cannot start {child.name} ({child.command[0]}): {cause}") from error
+            raise system_error(f"cannot start {child.name} ({child.command[0]})", error) from error
         self.pid = self._process.pid
         self.started = time.monotonic()
         self.last_line = ""
@@ -300,7 +299,7 @@ class Supervisor:
     def _launch(self, one: _Supervised) -> None:
         try:
             one.process = Process(one.child)
-        except InputError as error:  # a full disk, for example, may pass
+        except (InputError, ComputationError) as error:  # a full disk, for example, may pass
             self._say(f"{error}; trying again in {one.wait:g} s")
             self._postpone(one)
             return

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, PeerError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.version import NUMERICS
 
@@ -288,7 +288,7 @@ def _decode(body: bytes, kinds: Mapping[str, type]) -> tuple[Envelope, tuple[Any
         raise
     except Exception as error:  # whatever random bytes may cause in any reader
         cause = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise InputError(f"a message cannot be read ({cause}): refused") from error
+        raise PeerError(f"a message cannot be read ({cause}): refused") from error
     return envelope, entries
 
 

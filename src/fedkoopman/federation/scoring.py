@@ -21,7 +21,7 @@ def windows_of_site(
     """A site's held-out states as consecutive windows of equal length, (R, ζ + 1, d).
 
     Arguments:
-        held_out: states (T_i, d) of its segments; None comes of none.
+        held_out: states (T_i, d) of its segments; without any, the result is None.
         steps: ζ, or less where its shortest segment has fewer.
         most: how many windows are taken, from the first on.
     """

@@ -21,12 +21,13 @@ import safetensors
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from fedkoopman.durable import write_whole
-from fedkoopman.errors import InputError, short
+from fedkoopman.durable import write_whole, writing
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import KINDS, find_kind
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.training import Training
+from fedkoopman.paths import check_name
 
 __all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
 
@@ -90,8 +91,9 @@ def _digest(header: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
 def write_model(path: str | os.PathLike[str], model: Model) -> None:
     """Write a model file, whole or not at all."""
     content, path = to_bytes(model), Path(path)
-    if path.is_dir():
-        raise InputError(f"{path} is a directory: give the name of a file in it")
+    with writing(path):  # a name may be too long even to look for
+        if path.is_dir():
+            raise InputError(f"{path} is a directory: give the name of a file in it")
     write_whole(path, content)
 
 
@@ -102,6 +104,7 @@ def read_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = Non
         kind: the model kind, if it is not an installed one: a class, or "file.py:name".
     """
     own = None if kind is None else find_kind(kind)
+    check_name(path)
     try:
         with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -111,7 +114,7 @@ def read_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = Non
     except FileNotFoundError:
         raise InputError(f"there is no model file {path}: check the path") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     try:
         return from_bytes(content, own)
     except InputError as error:

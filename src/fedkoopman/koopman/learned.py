@@ -22,6 +22,10 @@ from fedkoopman.systems.checks import check_count, check_positive, check_seed, f
 
 __all__ = ["Learned"]
 
+LONGEST_NAME = 100
+DEEPEST = 50
+"""Lists within lists, in `information`."""
+
 
 @dataclass(frozen=True, eq=False)
 class Learned:
@@ -204,6 +208,12 @@ def _checked_words(words: Any, what: str, count: int) -> tuple[str, ...] | None:
     listed = tuple(words) if isinstance(words, tuple | list | np.ndarray) else ()
     if len(listed) != count or not all(isinstance(word, str) for word in listed):
         raise InputError(f"{what} is {short(words)}: give one text for each of {count} states")
+    for i, word in enumerate(listed):
+        if len(word) > LONGEST_NAME or not word.isprintable():  # it heads columns and axes
+            raise InputError(
+                f"{what}[{i}] is {short(word)}, of {len(word)} characters: give printable text of "
+                f"at most {LONGEST_NAME}"
+            )
     return tuple(str(word) for word in listed)
 
 
@@ -211,7 +221,15 @@ def _checked_information(information: Any) -> dict[str, Any]:
     try:
         if not isinstance(information, dict):
             raise TypeError("it is not a dict")
-        return json.loads(json.dumps(information, allow_nan=False))
+        text = json.dumps(information, allow_nan=False)
+        json.dumps(information, ensure_ascii=False).encode()  # half a character is refused
+        level: list[Any] = [information]
+        for _ in range(DEEPEST):
+            level = [e for v in level for e in (v.values() if isinstance(v, dict) else v)]
+            level = [e for e in level if isinstance(e, dict | list | tuple)]
+        if level:
+            raise ValueError(f"lists or dicts stand more than {DEEPEST} deep within each other")
+        return json.loads(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"information cannot be kept with the model ({short(str(error))}): give a dict of "

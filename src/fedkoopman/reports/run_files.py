@@ -2,7 +2,6 @@
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.errors import InputError
+from fedkoopman.config.toml import parse_toml
+from fedkoopman.errors import InputError, system_error
 
 METRICS = ("l1", "l2", "l3", "E", "horizon")
 """The numbers of a record that a report shows."""
@@ -161,8 +161,8 @@ def _read_text(path: Path) -> str:
 def _read_study(path: Path) -> tuple[str, dict[str, Any]]:
     text = _read_text(path)
     try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        return text, parse_toml(text)
+    except ValueError as error:
         raise InputError(f"{path} is not TOML ({error}): restore the file") from error
 
 
@@ -171,7 +171,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
         return None
     try:
         content = json.loads(_read_text(path))
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of too many digits
         raise InputError(f"{path} is not JSON ({error}): resume the run to write it") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no JSON object: resume the run to write it")
@@ -186,7 +186,7 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 record = json.loads(line)
                 if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
                     raise ValueError("no object with a slot number")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if not line.endswith("\n"):
                     return
                 raise InputError(
@@ -205,11 +205,11 @@ def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> Se
                     record[key] = np.asarray(record.get(key) or (), dtype=np.int32)
                 for key in METRICS:
                     record[key] = _finite(record.get(key))
-            except (TypeError, ValueError) as error:
+            except (TypeError, ValueError, OverflowError) as error:
                 raise InputError(f"line {number} of {path} is no record ({error})") from error
             by_slot[record["slot"]] = record
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     if not by_slot:
         return None
     if untrained is not None:
@@ -248,7 +248,7 @@ def _read_rollout(path: Path) -> Rollout | None:
             raise ValueError("the predictions do not have the length of the truth")
         if not len(names) == len(units) == truth.shape[1]:
             raise ValueError("there is not one name and one unit per state")
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise InputError(f"{path} is no rollout ({error}): resume the run to write it") from error
     return Rollout(
         dt=dt,

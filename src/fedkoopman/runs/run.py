@@ -29,6 +29,7 @@ from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.runs.site_scores import site_scores
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
+from fedkoopman.user_code import interrupt_calls
 
 __all__ = ["Progress", "Run", "run"]
 
@@ -276,6 +277,7 @@ def _drive(
         finally:
             # Jobs first: a driver that waits for one goes on to its end only when they are gone.
             stop.set()
+            interrupt_calls()
             workers.close()
             drivers.shutdown(cancel_futures=True)
 

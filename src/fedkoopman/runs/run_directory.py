@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,8 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.durable import held, write_whole, writing
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error, underway
+from fedkoopman.paths import check_name
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import NUMERICS
@@ -81,7 +83,9 @@ class RunDirectory:
         busy = f"{path} is in use by another process: wait for it, or choose another --out"
         with held(path / LOCK, busy):
             found = cls._found(path, study, seeds, resume, sites is not None)
-            yield found or cls._created(path, study, seeds, sites)
+            found = found or cls._created(path, study, seeds, sites)
+            with underway():
+                yield found
 
     @classmethod
     def foresee(cls, path: Path, study: Study, resume: bool) -> None:
@@ -116,6 +120,7 @@ class RunDirectory:
 
     def name_sites(self, names: Sequence[str]) -> None:
         """Keep the names of a served run's sites, in the order of their numbers in records."""
+        _about(self.path)  # which tells if it is damaged
         about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         if about.get("sites") != list(names):
             write_json(self.path / "run.json", about | {"sites": list(names)})
@@ -208,9 +213,10 @@ def study_in(path: Path) -> Study:
 def seconds_told(path: Path) -> float | None:
     """How long a finished run said it took."""
     try:
-        return float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError):
+        told = float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
+    return told if math.isfinite(told) else None
 
 
 def _check_place(path: Path) -> None:
@@ -259,6 +265,8 @@ def _about(path: Path) -> dict[str, Any]:
     try:
         if not about["seeds"]:
             raise ValueError("no seeds")
+        check_name(about["folder"])
+        os.fsencode(about["folder"])  # a name that the system can have
         return {
             "versions": str(about["versions"]),
             "digest": str(about["digest"]),
@@ -268,7 +276,7 @@ def _about(path: Path) -> dict[str, Any]:
             "nested": bool(about["nested"]),
             "served": "sites" in about,
         }
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(damaged) from error
 
 
@@ -320,5 +328,5 @@ def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
             with (study.root / file).open("rb") as content:
                 found[file.as_posix()] = hashlib.file_digest(content, "sha256").hexdigest()
         except OSError as error:
-            raise InputError(f"cannot read {file}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {file}", error) from error
     return found

@@ -17,7 +17,7 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from fedkoopman.durable import write_whole, writing
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
 from fedkoopman.federation.slot import State
 from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
@@ -100,7 +100,10 @@ class SeedDirectory:
         """The last checkpoint, the untrained model's scores, and the records up to the checkpoint;
         what was recorded later is cut off."""
         state, written, digest = self._read_checkpoint()
-        content = self._records.read_bytes() if self._records.exists() else b""
+        try:
+            content = self._records.read_bytes() if self._records.exists() else b""
+        except OSError as error:
+            raise system_error(f"cannot read {self._records}", error, AGAIN) from error
         self._digest = hashlib.sha256(content[:written])
         self._written = written
         if self._digest.hexdigest() != digest:
@@ -108,6 +111,8 @@ class SeedDirectory:
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             file.truncate(written)
         records = [json.loads(line) for line in content[:written].splitlines()]
+        if state is not None:
+            self.begin(self._untrained)  # the report reads the file, which may have been damaged
         return state, self._untrained, records
 
     def _read_checkpoint(self) -> tuple[State | None, int, str]:

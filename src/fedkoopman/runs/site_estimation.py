@@ -20,6 +20,7 @@ from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.paths import shown
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
+from fedkoopman.systems.user import check_own_system
 from fedkoopman.user_code import load_object
 
 
@@ -44,7 +45,7 @@ def load_system(
             f"{name!r} is a {type(found).__name__}, not a System: "
             "make one with fedkoopman.System.from_function"
         )
-    return found.with_parameters(**parameters or {})
+    return check_own_system(found, name).with_parameters(**parameters or {})
 
 
 def estimate_site(

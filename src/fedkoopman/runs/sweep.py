@@ -7,16 +7,15 @@ before the first combination runs, and a sweep is resumed only as it was begun.
 """
 
 import json
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from fedkoopman.config.study import Study
-from fedkoopman.config.toml import toml_key, toml_value
+from fedkoopman.config.toml import parse_toml, toml_key, toml_value
 from fedkoopman.durable import written_whole
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.runs.grid import Combination, Grid, combinations, written
 from fedkoopman.runs.run import Progress, run
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
@@ -84,11 +83,11 @@ def recorded(out: Path) -> Definition | None:
     try:
         if not path.is_file():
             return None
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        table = parse_toml(path.read_text(encoding="utf-8"))
         grid = {key: tuple(map(str, values)) for key, values in table["grid"].items()}
         return Definition(**{name: table[name] for name in _KEYS}, grid=grid)
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise InputError(
             f"{path} is no sweep's definition ({error!r}): choose another --out"

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.systems.checks import (
-    check_count,
+    check_dim,
     check_indices,
     check_seed,
     finite_array,
@@ -112,7 +112,7 @@ class LinearSensor(Sensor):
     @classmethod
     def identity(cls, dim: int, *, angles: Sequence[int] = ()) -> "LinearSensor":
         """Every state component as it is."""
-        return cls(np.eye(check_count(dim, "dim")), angles=angles)
+        return cls(np.eye(check_dim(dim, "dim")), angles=angles)
 
     @classmethod
     def random_frame(
@@ -128,8 +128,8 @@ class LinearSensor(Sensor):
             observed: the number of rows, at most dim − 1; None takes dim − 1.
             seed: of the frame.
         """
-        dim = check_count(dim, "dim", least=2)
-        rows = dim - 1 if observed is None else check_count(observed, "observed")
+        dim = check_dim(dim, "dim", least=2)
+        rows = dim - 1 if observed is None else check_dim(observed, "observed")
         if rows >= dim:
             raise InputError(
                 f"observed is {rows} but a frame of {dim} vectors leaves {dim - 1} for the rows, "
@@ -149,7 +149,7 @@ class LinearSensor(Sensor):
             spread: the largest entry of Ξ.
             seed: of Ξ.
         """
-        dim = check_count(dim, "dim")
+        dim = check_dim(dim, "dim")
         if not np.isfinite(spread) or spread < 0:
             raise InputError(f"spread is {short(spread)}: give a number of at least 0")
         rng = np.random.default_rng(check_seed(seed))
@@ -171,7 +171,7 @@ class FunctionSensor(Sensor):
 
     def __init__(self, h: Callable[..., Any], dim: int, *, angles: Sequence[int] = ()) -> None:
         self.h = Closure(h, "h")
-        self.dim = check_count(dim, "dim")
+        self.dim = check_dim(dim, "dim")
         self.angles = check_indices(angles, self.dim, "angles", "observation")
 
     def __call__(self, x: Float[Array, " state"]) -> Float[Array, " observed"]:

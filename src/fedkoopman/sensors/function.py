@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.errors import InputError, short
 from fedkoopman.rules import Choice
 from fedkoopman.sensors.kind import ANGLES, OBSERVED, SensorKind
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import load_object, plain_function
 
 __all__ = ["SENSOR"]
 
@@ -15,12 +14,7 @@ __all__ = ["SENSOR"]
 def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import FunctionSensor
 
-    h = load_object(values["function"], folder)
-    if not callable(h):
-        raise InputError(
-            f"{values['function']} is {short(h)}, but a function h(x) is expected: define "
-            "`def h(x): …`"
-        )
+    h = plain_function(load_object(values["function"], folder), values["function"], "h(x)")
     return FunctionSensor(h, values["observed"], angles=values.get("angles", ()))
 
 

@@ -16,6 +16,9 @@ from fedkoopman.systems.solvers import Number, rk4, solve
 
 __all__ = ["System", "uniform"]
 
+MOST_SUBSTEPS = 10_000
+"""Of one sampling interval: with more, a wrong unit of time would keep the filter busy for days."""
+
 # Not typing.Self, which the run-time checker of the tests cannot see through.
 Same = TypeVar("Same", bound="System")
 
@@ -72,7 +75,14 @@ class System(eqx.Module):
         if substeps is None:
             if isinstance(checked["dt"], jax.core.Tracer):
                 raise InputError("dt is traced, so substeps cannot follow from it: give substeps")
-            substeps = max(1, math.ceil(checked["dt"] / self.largest_step - 1e-9))
+            steps = checked["dt"] / self.largest_step
+            if steps > MOST_SUBSTEPS:
+                raise InputError(
+                    f"dt is {checked['dt']:g}, which takes {steps:.3g} steps of "
+                    f"{self.largest_step:g}: give at most {MOST_SUBSTEPS * self.largest_step:g}, "
+                    "and check the unit of time"
+                )
+            substeps = max(1, math.ceil(steps - 1e-9))
         checked["substeps"] = check_count(substeps, "substeps")
         checked["angles"] = check_indices(self.angles, self.dim, "angles", "state")
         for name, value in checked.items():
@@ -119,7 +129,8 @@ class System(eqx.Module):
             return changed
         interval = number(dt, "dt")
         check_positive(interval, "dt")
-        return changed._replace({"dt": interval})
+        new: Same = eqx.tree_at(lambda s: s.dt, changed, interval)
+        return new
 
     def _replace(self: Same, values: Mapping[str, Number]) -> Same:
         if not values:

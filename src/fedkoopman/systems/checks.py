@@ -12,6 +12,7 @@ from fedkoopman.systems.solvers import Number
 
 __all__ = [
     "check_count",
+    "check_dim",
     "check_indices",
     "check_positive",
     "check_seed",
@@ -19,6 +20,9 @@ __all__ = [
     "number",
     "real_array",
 ]
+
+LARGEST_DIM = 4096
+"""Components of a state or an observation: a covariance of so many takes 128 MiB."""
 
 
 def number(value: Any, name: str) -> Number:
@@ -46,6 +50,17 @@ def check_count(value: Any, name: str, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise InputError(f"{name} is {short(value)}: give a whole number of at least {least}")
     return int(value)
+
+
+def check_dim(value: Any, name: str, least: int = 1) -> int:
+    """A number of components, which must not exceed `LARGEST_DIM`."""
+    dim = check_count(value, name, least)
+    if dim > LARGEST_DIM:
+        raise InputError(
+            f"{name} is {short(dim)}: give at most {LARGEST_DIM}, as matrices of {name} × {name} "
+            "numbers are kept for every sample"
+        )
+    return dim
 
 
 def check_indices(values: Any, dim: int, name: str, what: str) -> tuple[int, ...]:

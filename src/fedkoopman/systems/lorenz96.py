@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.systems.base import System
-from fedkoopman.systems.checks import check_count
+from fedkoopman.systems.checks import check_dim
 from fedkoopman.systems.solvers import Number
 
 __all__ = ["SYSTEM", "Lorenz96"]
@@ -37,7 +37,7 @@ class Lorenz96(System):
     step_tolerance: ClassVar[float] = 5e-3
 
     def __post_init__(self) -> None:
-        check_count(self.dim, "dim")
+        check_dim(self.dim, "dim")
         if self.dim < 4:
             raise InputError(f"dim is {self.dim}: the Lorenz96 ring needs at least 4 components")
         super().__post_init__()

@@ -10,12 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.checks import check_count, number
+from fedkoopman.systems.checks import check_dim, number
 from fedkoopman.systems.solvers import Number, solve
+from fedkoopman.user_code import calling, finished, place_of, plain_function
 
-__all__ = ["Closure", "FunctionSystem", "MapSystem", "check_function", "declare"]
+__all__ = [
+    "Closure",
+    "FunctionSystem",
+    "MapSystem",
+    "check_function",
+    "check_own_system",
+    "declare",
+]
 
 Same = TypeVar("Same", bound="_UserSystem")
 
@@ -33,8 +41,7 @@ class Closure(eqx.Module):
     rest: Any = eqx.field(static=True)
 
     def __init__(self, f: Callable[..., Any], name: str):
-        if not callable(f):
-            raise InputError(f"{name} is {short(f)}: give a function written with jax.numpy")
+        plain_function(f, name, f"{name}(x)")
         self.arrays, self.rest = eqx.partition(f, lambda a: isinstance(a, jax.Array | np.ndarray))
         try:
             hash(self.rest)
@@ -45,35 +52,77 @@ class Closure(eqx.Module):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the user's function."""
-        return eqx.combine(self.arrays, self.rest)(*args, **kwargs)
+        function = eqx.combine(self.arrays, self.rest)
+        with calling(function, f"{getattr(function, '__name__', 'your function')} failed"):
+            return finished(function(*args, **kwargs))
 
 
 def check_function(
     f: Callable[..., Any], name: str, shape: tuple[int, ...], *args: Any, **kwargs: Any
 ) -> None:
     """Trace a function without running it; its result must be real numbers of that shape."""
-    try:
-        # In float64: JAX remembers a closed-over NumPy array in the precision it was first traced
-        # in, and a float32 trace here would stay with the float64 estimation later.
-        with jax.enable_x64(True):
-            result = jax.eval_shape(f, *args, **kwargs)
-    except Exception as error:
-        given = ", ".join(str(getattr(a, "shape", a)) for a in args)
-        cause = " ".join(str(error).split("\n")[0].split())[:200]
-        raise InputError(
-            f"{name} failed on arguments of shape {given}: {type(error).__name__}: {cause}: "
-            "write it with jax.numpy, for one state"
-        ) from error
+    given = ", ".join(str(getattr(a, "shape", a)) for a in args)
+    inner = getattr(f, "h", f)  # of a sensor
+    function = eqx.combine(inner.arrays, inner.rest) if isinstance(inner, Closure) else inner
+    failed = f"{name} failed on arguments of shape {given}"
+    # In float64: JAX remembers a closed-over NumPy array in the precision it was first traced
+    # in, and a float32 trace here would stay with the float64 estimation later.
+    remedy = "write it with jax.numpy, for one state, and let it keep no array"
+    with jax.enable_x64(True), calling(function, failed, remedy):
+        first, result = _traced(f, *args, **kwargs)
+        _check_kept(first, _traced(f, *args, **kwargs)[0])
+    place = f" ({found})" if (found := place_of(function)) else ""
     if not isinstance(result, jax.ShapeDtypeStruct):
         raise InputError(
-            f"{name} returned a {type(result).__name__} where an array of shape {shape} is needed: "
-            "end it with jnp.stack([...])"
+            f"{name} returned a {type(result).__name__} where an array of shape {shape} is "
+            f"needed{place}: end it with jnp.stack([...])"
         )
     if result.shape != shape or not jnp.issubdtype(result.dtype, jnp.floating):
         raise InputError(
             f"{name} returned shape {result.shape} of {result.dtype} where real numbers of shape "
-            f"{shape} are needed: check the function and its dimension"
+            f"{shape} are needed{place}: check the function and its dimension"
         )
+
+
+def _traced(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[list[Any], Any]:
+    """The constants that a function uses, and the shape of its result; traced anew every time."""
+
+    def anew(*args: Any, **kwargs: Any) -> Any:
+        return f(*args, **kwargs)
+
+    found, result = jax.make_jaxpr(anew, return_shape=True)(*args, **kwargs)
+    return found.consts, result
+
+
+def _check_kept(before: list[Any], after: list[Any]) -> None:
+    """Refuse a function that uses a value which it kept when it was traced before."""
+    known = {id(value) for value in before}
+    if any(isinstance(value, jax.core.Tracer) and id(value) not in known for value in after):
+        raise ValueError("it uses an array that it kept from an earlier call")
+
+
+def check_own_system(system: System, name: str) -> System:
+    """A system of a class that the user wrote, traced once, so that it does not fail in a run.
+
+    Arguments:
+        name: what it is called, as "reactor.py:system".
+    """
+    if type(system).__module__.startswith("fedkoopman."):
+        return system
+    method = type(system).vector_field
+    with calling(method, f"{name} failed", "mend its class"):
+        x = jax.ShapeDtypeStruct((system.dim,), jnp.result_type(float))
+        u = jax.ShapeDtypeStruct((system.input_dim,), jnp.result_type(float))
+    given = (x, u) if system.input_dim else (x,)
+    for part in ("step", "flow"):
+        with calling(method, f"{name}.{part} failed", "mend its class"):
+            check_function(getattr(system, part), f"{name}.{part}", x.shape, *given)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    check_function(system.initial_state, f"{name}.initial_state", x.shape, key)
+    remedy = "declare fields that are not numbers by equinox.field(static=True)"
+    with calling(method, f"{name} cannot be compiled, but fails", remedy):
+        jax.eval_shape(lambda s, *rest: s.step(*rest), system, *given)
+    return system
 
 
 class _UserSystem(System):
@@ -194,8 +243,8 @@ def declare(
     substeps: int,
 ) -> _UserSystem:
     """Check what a user declared and build the system; arguments as `System.from_function`."""
-    dim = check_count(dim, "dim")
-    input_dim = check_count(input_dim, "input_dim", least=0)
+    dim = check_dim(dim, "dim")
+    input_dim = check_dim(input_dim, "input_dim", least=0)
     values = {
         name: number(value, f"parameter {name}") for name, value in (parameters or {}).items()
     }

@@ -65,7 +65,7 @@ BAD = {
     "weight-decay": Bad("[training]\nweight_decay = -1e-7", ("weight_decay is -1e-07", ">= 0")),
     "decay-above-1": Bad("[training]\ndecay = 1.01", ("training.decay is 1.01", "> 0 and <= 1")),
     "decay-0": Bad("[training]\ndecay = 0.0", ("training.decay is 0.0", "> 0 and <= 1")),
-    "huge": Bad(f"[estimation]\nbeta = 1{'0' * 400}", ("estimation.beta is 1000", "finite")),
+    "infinite": Bad("[estimation]\nbeta = inf", ("estimation.beta is inf", "finite")),
     "alpha": Bad("[estimation]\nalpha = 0", ("estimation.alpha is 0", "> 0")),
     "particles": Bad("[estimation]\nparticles = 1", ("estimation.particles is 1", ">= 2")),
     "width": Bad("[network]\nwidth = 0", ("network.width is 0", ">= 1")),
@@ -228,10 +228,13 @@ UNFIT = {
         '[system]\nname = "own.py:decay"\nparameters = { rat = 1.0 }',
         ("system.parameters", "did you mean 'rate'?"),
     ),
-    "no-policy": Bad('[policy]\nname = "own.py:number"', ("policy.name", "not a function")),
+    "no-policy": Bad(
+        '[policy]\nname = "own.py:number"',
+        ("policy.name", "own.py:number is an int", "a plain function policy(situation)"),
+    ),
     "no-function": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:number"\ndim = 1',
-        ("clients.sensor: own.py:number is 1, but a function h(x) is expected",),
+        ("clients.sensor: own.py:number is an int (1), but a plain function h(x)",),
     ),
     "function-shape": Bad(
         '[clients.sensor]\nkind = "function"\nfunction = "own.py:first"\ndim = 2',
@@ -350,3 +353,12 @@ def test_a_key_does_not_reach_into_a_list() -> None:
         InputError, match=r"clients\.sensor is a list .* set clients\.sensor itself"
     ):
         study.with_values({"clients.sensor.kind": "linear"})
+
+
+def test_an_integer_beyond_all_measure_is_refused(folder: Path) -> None:
+    text = f"[estimation]\nbeta = 1{'0' * 400}"
+    with pytest.raises(InputError, match=r"estimation\.beta is 1000.*finite"):
+        Study.from_dict(tomllib.loads(text))
+    (folder / "study.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=r"an integer of 1329 bits.*as 1e30"):
+        Study.load(folder / "study.toml")

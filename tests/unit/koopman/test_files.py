@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load, save
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, MachineError
 from fedkoopman.koopman import DeepKoopman, load_model
 from fedkoopman.koopman.files import from_bytes, read_model, to_bytes, write_model
 from fedkoopman.koopman.kinds.paper import PaperNetwork
@@ -132,7 +132,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError, match=r"cannot write .*model: No space left on device; check"):
+    with pytest.raises(MachineError, match=r"cannot write .*model: No space left on device; check"):
         write_model(path, made())
     assert path.read_bytes() == GOOD
     assert list(tmp_path.iterdir()) == [path]

@@ -170,7 +170,7 @@ def raises(x):
         ((lambda x: x, 3, 0.1), {"input_dim": 2}, ["f failed", "TypeError"]),
         ((lambda x: x, 3, 0.1), {"parameters": {"a": 1.0}}, ["f failed", "'a'"]),
         ((oscillator, 2, 0.1), {"parameters": {"a": 1.0, "k": "x"}}, ["parameter k is 'x'"]),
-        ((42, 3, 0.1), {}, ["f is 42", "function"]),
+        ((42, 3, 0.1), {}, ["f is an int (42)", "function"]),
         ((lorenz, 0, 0.1), {}, ["dim is 0", "at least 1"]),
         ((lorenz, -3, 0.1), {}, ["dim is -3"]),
         ((lorenz, 3.0, 0.1), {}, ["dim is 3.0"]),

@@ -18,7 +18,7 @@ from fedkoopman.deploy.provisioning.signing import (
     server_certificate,
 )
 from fedkoopman.durable import write_private
-from fedkoopman.errors import InputError, short
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import shown
 
 __all__ = ["certify", "check_host", "expires", "hosts_of", "public_host", "read_file", "warning"]
@@ -85,7 +85,7 @@ def read_file(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
 
 
 def certify(

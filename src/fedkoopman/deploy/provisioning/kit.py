@@ -25,7 +25,7 @@ from fedkoopman.deploy.provisioning.kit_content import (
 )
 from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
 from fedkoopman.durable import private_directory, sync_directory, write_private, writing
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, MachineError, system_error
 from fedkoopman.version import NUMERICS
 
 __all__ = ["Kit", "open_kit", "read_kit", "seal"]
@@ -69,7 +69,7 @@ class Kit:
                 raise InputError(f"the kit in {folder} is too large: {REMEDY}")
             content = {name: path.read_bytes() for name, path in names.items()}
         except OSError as error:
-            raise InputError(f"cannot read {folder}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {folder}", error) from error
         made = check_content(content, f"the kit in {folder}")
         made["digest"] = made.pop("study")
         del made["format"]
@@ -137,7 +137,7 @@ def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
         if len(data) > LARGEST + 2**10:
             raise InputError(f"{path} is larger than {LARGEST:,} bytes: it is no kit")
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     content = unsealed(data, code, str(path))
     if check_content(content, str(path))["secure"] != (code is not None):
         raise InputError(
@@ -161,7 +161,7 @@ def open_kit(path: Path, into: Path, code: str | None) -> Kit:
     try:
         if (into / MANIFEST).read_bytes() == content[MANIFEST]:
             return Kit.load(into)
-    except (OSError, InputError):
+    except (OSError, InputError, MachineError):
         pass  # absent or damaged: it is opened again
     private_directory(into.parent)
     fresh = into.with_name(f".{into.name}.{secrets.token_hex(8)}.partial")

@@ -15,7 +15,7 @@ from fedkoopman.config.site_sections import SiteName
 from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.deploy.provisioning.sealing import FORMAT, check_name
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
 from fedkoopman.paths import naming
 from fedkoopman.version import NUMERICS
 
@@ -161,7 +161,7 @@ def _content(path: Path) -> bytes:
                 raise InputError(f"{path} is larger than {LARGEST:,} bytes: name a smaller file")
             return path.read_bytes()
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {path}", error) from error
 
 
 def _digest(content: bytes, where: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedkoopman.config.site_sections import SiteName
 from fedkoopman.durable import write_private
-from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.errors import InputError, short, system_error, unknown_name
 
 __all__ = ["Enrolled", "Roster", "check_names"]
 
@@ -67,7 +67,7 @@ class Roster:
                 "directory with --fleet"
             ) from None
         except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+            raise system_error(f"cannot read {path}", error) from error
         except (ValueError, RecursionError) as error:
             raise InputError(f"{path} is damaged: {BACKUP}") from error
         return _read(table, path)

@@ -10,8 +10,8 @@ incomplete, and kept in the checkpoint.
     python -m fedkoopman.deploy.server.loop --settings DIR/server/serve.json
 
 is what `fedkoopman serve` starts. Its exit status is 0 when the run is finished, 2 when the input
-is wrong and a person must act, 130 when it was asked to stop, and 1 otherwise: then it can be
-restarted.
+is wrong and a person must act, 130 when it was asked to stop, and 1 otherwise, as on a full disk:
+then it can be restarted.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.signals import stop_requested
+from fedkoopman.user_code import blamed
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
@@ -39,7 +40,7 @@ REJOIN = 90.0
 """Seconds for which a restarted server waits for the sites that it had."""
 LAST_ROUND = 60.0
 """Seconds for which sites that do not answer are asked after the last slot."""
-FINISHED, FAILED, WRONG_INPUT, STOPPED = 0, 1, 2, 130
+FINISHED, FAILED, STOPPED = 0, 1, 130
 NAMED = 6
 """Sites that are named in a line; more are only counted."""
 KEYS = {"deadline", "fleet", "out", "period", "study", "wait_for"}
@@ -133,10 +134,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with stop_requested() as stop:
             found = _serve(_settings(path, KEYS | LINK), stop)
-    except InputError as error:
-        return _failed(error, WRONG_INPUT)
-    except ComputationError as error:
-        return _failed(error, FAILED)
+    except (InputError, ComputationError) as error:
+        return _failed(error, error.exit_code)
+    except OSError as error:
+        return _failed(f"the machine failed: {error}", FAILED)
+    except MemoryError:
+        return _failed("the machine has not enough memory for this study", FAILED)
+    except Exception as error:
+        if (users := blamed(error)) is None:
+            raise
+        return _failed(users, users.exit_code)
     return FINISHED if found is not None else STOPPED
 
 
@@ -194,7 +201,7 @@ def _federated(
     def about() -> dict[str, Any]:
         try:
             until = expires(fleet / "server.crt").isoformat() if roster().secure else ""
-        except InputError:  # being renewed
+        except (InputError, ComputationError):  # being renewed
             until = ""
         return {"certificate_expires": until}
 

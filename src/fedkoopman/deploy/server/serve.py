@@ -32,7 +32,7 @@ from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.metrics import serve_metrics
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import held, private_directory, write_private, write_whole
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, underway
 from fedkoopman.signals import stop_requested
 
 __all__ = ["Serving", "serve"]
@@ -88,7 +88,8 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     place = given.out / "server"
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
-    with held(place / ".lock", busy), stop_requested() as stop, Supervisor(say) as children:
+    lock = held(place / ".lock", busy)
+    with lock, underway(), stop_requested() as stop, Supervisor(say) as children:
         _await_port("" if proxied else "127.0.0.1", given.port)
         secret = make_secret(place / "secret")
         settings = {
@@ -237,17 +238,17 @@ class _Enrolment:
         """Enrol and remove sites if the roster has changed; a failure is retried later."""
         if self._given.insecure or time.monotonic() < self._next:
             return
-        about = (self._given.fleet / "roster.json").stat()
-        stamp = (about.st_mtime_ns, about.st_ino)
-        if stamp == self._known:
-            return
-        self._next = time.monotonic() + ENROL
         try:
+            about = (self._given.fleet / "roster.json").stat()
+            stamp = (about.st_mtime_ns, about.st_ino)
+            if stamp == self._known:
+                return
             now = roster or Roster.load(self._given.fleet)
             keys = {site.name: site.public_key for site in now.active}
             ca = self._given.fleet / "ca.crt"
             added, removed = enrol(self._address, keys, certificates=ca)
         except (InputError, ComputationError, OSError) as error:
+            self._next = time.monotonic() + ENROL
             self._say(f"could not enrol the roster's sites yet: {error}")
             return
         for name in added:

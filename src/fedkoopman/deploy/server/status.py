@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkoopman.durable import write_whole, writing
-from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.errors import InputError, system_error, unknown_name
 
 if TYPE_CHECKING:
     from fedkoopman.deploy.provisioning.roster import Roster
@@ -191,7 +191,7 @@ def _read(path: Path, remedy: str) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError(f"there is no {path}: {remedy}") from None
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {path}", error) from error
     except ValueError as error:
         raise InputError(
             f"{path} is damaged: it is replaced as soon as its server or agent runs"

@@ -2,7 +2,7 @@
 
     python -m fedkoopman.deploy.site.agent_process --state DIR
 
-Exit statuses: 0 it was asked to stop, 1 it failed, 2 the input is wrong and a restart is no use.
+Exit statuses: 0 it was asked to stop, 1 it failed and may be restarted, 2 the input is wrong.
 """
 
 import argparse
@@ -22,13 +22,14 @@ from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.site_socket import listening, serve, socket_path
 from fedkoopman.durable import write_whole
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
+from fedkoopman.user_code import blamed
 
 __all__ = ["main", "withheld"]
 
 LOG = logging.getLogger("fedkoopman.agent")
-STOPPED, FAILED, WRONG_INPUT = 0, 1, 2
+STOPPED, FAILED = 0, 1
 LOOK = 0.5
 """Seconds between two looks at the data folder."""
 LOOKING = 0.1
@@ -53,12 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _log_lines()
     try:
         _run(chosen.state.absolute(), chosen.settle)
-    except InputError as error:
-        return _fail(error, WRONG_INPUT)
-    except ComputationError as error:
-        return _fail(error, FAILED)
+    except (InputError, ComputationError) as error:
+        return _fail(error, error.exit_code)
+    except OSError as error:
+        return _fail(f"the machine failed: {error}", FAILED)
     except MemoryError:
         return _fail("out of memory: cut segments by data.longest", FAILED)
+    except Exception as error:
+        if (users := blamed(error)) is None:
+            raise
+        return _fail(users, users.exit_code)
     LOG.info("stopped")
     return STOPPED
 
@@ -218,8 +223,11 @@ def _written(path: Path) -> Path:
     """A path that is the content of a file."""
     try:
         return Path(path.read_text(encoding="utf-8").strip())
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise InputError(f"cannot read {path}: run fedkoopman join, which writes it") from error
+    except OSError as error:
+        remedy = "run fedkoopman join, which writes it"
+        raise system_error(f"cannot read {path}", error, remedy) from error
 
 
 def _server(state: Path) -> str:

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fedkoopman.deploy.wire import LARGEST
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, PeerError, system_error
 
 __all__ = ["Rate", "ask", "listening", "serve", "socket_path"]
 
@@ -191,7 +191,7 @@ def _receive(connection: socket.socket, timeout: float | None) -> bytes:
     end = None if timeout is None else time.monotonic() + timeout
     (length,) = LENGTH.unpack(_exactly(connection, LENGTH.size, end))
     if length > LARGEST:
-        raise InputError(f"a message of {length:,} bytes is announced, more than {LARGEST:,}")
+        raise PeerError(f"a message of {length:,} bytes is announced, more than {LARGEST:,}")
     return _exactly(connection, length, end)
 
 
@@ -217,7 +217,7 @@ def _own_directory(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         about = folder.lstat()
     except OSError as error:
-        raise InputError(f"cannot use {folder}: {error.strerror or error}; {remedy}") from error
+        raise system_error(f"cannot use {folder}", error, remedy) from error
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
         raise InputError(f"{folder} is not this user's own directory: {remedy}")
     if stat.S_IMODE(about.st_mode) & 0o077:

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedkoopman.durable import locked
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import InputError, MachineError
 
 __all__ = ["FILE", "Store", "StoreError", "reading", "state_directory"]
 
@@ -91,7 +91,7 @@ OF_A_STUDY = (
 """Tables that are emptied for a new study, in this order: a table before those it refers to."""
 
 
-class StoreError(ComputationError):
+class StoreError(MachineError):
     """The disk cannot be used; what was stored is unchanged."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.deploy.site.catalogue import Stamp
-from fedkoopman.errors import InputError
+from fedkoopman.errors import system_error
 from fedkoopman.paths import shown
 
 __all__ = ["Settling", "candidates", "content_digest", "file_key", "stamp_of"]
@@ -81,7 +81,7 @@ def content_digest(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"cannot read {shown(path)}: {error.strerror or error}") from error
+        raise system_error(f"cannot read {shown(path)}", error) from error
 
 
 def file_key(site: SiteFile, path: Path) -> str:

@@ -26,6 +26,7 @@ from fedkoopman.systems import System
 
 __all__ = ["ESTIMATOR"]
 
+MOST_PARTICLES = 1_000_000
 PATHS = 256
 """Paths of the backward simulation (at most the number of particles): their sample covariance has
 a relative error of about √(2/256) = 9 %."""
@@ -44,10 +45,13 @@ class Particles(SequenceEstimator):
     learns_constants = False  # particles never move in a constant component
 
     def check(self, options: Options, dim: int) -> None:
-        """At least two particles."""
+        """At least two particles, and no more than fit into memory."""
         count = options.particles
-        if not isinstance(count, int | np.integer) or count < 2:
-            raise InputError(f"particles is {count}: give a whole number of at least 2")
+        if not isinstance(count, int | np.integer) or not 2 <= count <= MOST_PARTICLES:
+            raise InputError(
+                f"particles is {count}: give a whole number of at least 2 and at most "
+                f"{MOST_PARTICLES:,}"
+            )
 
     def needs_density(self, smooth: bool) -> Mapping[str, str]:
         """The filter weighs by the density of R, the smoother by that of Q."""

@@ -4,7 +4,7 @@ To add one: a file here that binds `AGGREGATOR`, an entry point in the group
 `fedkoopman.aggregators`, or `aggregation.rule = "file.py:name"` in a study.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedkoopman.lazy import lazy_names
 from fedkoopman.registry import Registry
@@ -17,11 +17,10 @@ __all__ = ["AGGREGATORS", "Aggregator", "aggregate"]
 __getattr__ = lazy_names(__name__)
 
 
-def _fault(member: Any) -> str:
-    return "" if callable(member) else "is not a function (current, updates, sizes) → arrays"
-
-
 AGGREGATORS: "Registry[Aggregator]" = Registry(
-    "aggregator", "fedkoopman.federation.aggregators", "AGGREGATOR", _fault
+    "aggregator",
+    "fedkoopman.federation.aggregators",
+    "AGGREGATOR",
+    form="rule(current, updates, sizes)",
 )
 """By `aggregation.rule`."""

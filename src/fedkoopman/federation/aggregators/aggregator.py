@@ -7,6 +7,7 @@ import numpy as np
 
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
+from fedkoopman.user_code import calling, finished, place_of
 
 __all__ = ["Aggregator", "aggregate"]
 
@@ -29,13 +30,16 @@ def aggregate(
     rule: Aggregator, current: Arrays, updates: Sequence[Arrays], sizes: Sequence[int]
 ) -> dict[str, Any]:
     """What a rule makes of updates, held to its form."""
-    found = rule(current, updates, sizes)
+    with calling(rule, "the aggregator failed"):
+        found = finished(rule(current, updates, sizes))
     try:
         arrays = {name: np.asarray(found[name]) for name in found}
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(
-            f"the aggregator gave {type(found).__name__}: give arrays by name"
+            f"the aggregator gave a {type(found).__name__} ({place_of(rule)}): give arrays by name"
         ) from error
     if fault := Schema("", arrays_like(current)).fault(Message("update", arrays)):
-        raise InputError(f"the aggregator gave {fault}: give arrays like the current ones")
+        raise InputError(
+            f"the aggregator gave {fault} ({place_of(rule)}): give arrays like the current ones"
+        )
     return arrays

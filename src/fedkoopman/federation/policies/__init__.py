@@ -4,7 +4,7 @@ To add one: a file here that binds `POLICY`, an entry point in the group `fedkoo
 `policy.name = "file.py:name"` in a study.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fedkoopman.lazy import lazy_names
 from fedkoopman.registry import Registry
@@ -17,11 +17,11 @@ __all__ = ["POLICIES", "Policy", "Situation", "activate"]
 __getattr__ = lazy_names(__name__)
 
 
-def _fault(member: Any) -> str:
-    return "" if callable(member) else "is not a function of the situation"
-
-
 POLICIES: "Registry[Policy]" = Registry(
-    "policy", "fedkoopman.federation.policies", "POLICY", _fault, group="fedkoopman.policies"
+    "policy",
+    "fedkoopman.federation.policies",
+    "POLICY",
+    group="fedkoopman.policies",
+    form="policy(situation)",
 )
 """By `policy.name`."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
+from fedkoopman.user_code import calling, finished, place_of
 
 __all__ = ["Policy", "Situation", "activate"]
 
@@ -42,13 +43,8 @@ def activate(policy: Policy, situation: Situation) -> NDArray[np.int64]:
     """
     count = len(situation.buffered)
     mine = situation._replace(buffered=situation.buffered.copy())  # it may write to what it gets
-    try:
-        chosen = np.asarray(policy(mine))
-    except (Exception, SystemExit) as error:
-        raise InputError(
-            f"the policy failed in slot {situation.slot} with {type(error).__name__}: "
-            f"{' '.join(str(error).split())}"
-        ) from error
+    with calling(policy, f"the policy failed in slot {situation.slot}"):
+        chosen = np.asarray(finished(policy(mine)))
     if chosen.dtype == bool and chosen.shape == (count,):
         chosen = np.flatnonzero(chosen)
     elif chosen.size == 0:
@@ -62,6 +58,7 @@ def activate(policy: Policy, situation: Situation) -> NDArray[np.int64]:
         raise InputError(
             f"the policy gave {short(chosen.tolist())} in slot {situation.slot}: give a mask of "
             f"{count} booleans or a list of client indices from 0 to {count - 1}"
+            + (f" ({place})" if (place := place_of(policy)) else "")
         )
     active = np.unique(chosen)
     return active[situation.buffered[active] > 0]

@@ -20,6 +20,8 @@ __all__ = ["KIND", "Layer", "PaperNetwork", "Weights"]
 
 OPERATOR_STD = 0.01
 """K ~ N(0, 10⁻⁴)."""
+MOST_WEIGHTS = 2**28
+"""A model file has at most 1 GiB."""
 
 
 class Layer(NamedTuple):
@@ -78,6 +80,16 @@ class PaperNetwork(Kind):
         self.settle_counts("hidden_layers", least=0)
         if isinstance(self.activation, str) and self.activation not in ACTIVATIONS:
             raise unknown_name("activation", self.activation, ACTIVATIONS)
+        # By numbers alone: a list of layers might itself be too long.
+        between = (self.hidden_layers - 1) * self.width * (self.width + 1)
+        through = self.width * (self.input_dim + self.components + 2) + between
+        layers = through if self.hidden_layers else (self.input_dim + 1) * (self.components + 1)
+        if (weights := 2 * layers + self.components**2) > MOST_WEIGHTS:
+            raise InputError(
+                f"a network of {self.components} components, {self.hidden_layers} hidden layers of "
+                f"{self.width} and a window of {self.window} has about {weights:.2g} weights: give "
+                f"smaller numbers, for at most {MOST_WEIGHTS:,} weights"
+            )
 
     @property
     def description(self) -> str:
