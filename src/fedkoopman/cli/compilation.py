@@ -20,8 +20,7 @@ def keep_compiled() -> None:
     """
     if "jax" in sys.modules or "JAX_COMPILATION_CACHE_DIR" in os.environ:
         return
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "fedkoopman" / f"jaxlib-{version('jaxlib')}-{_processor()}"
+    folder = cache_folder()
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -31,6 +30,12 @@ def keep_compiled() -> None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.05"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def cache_folder(program: str = "fedkoopman") -> Path:
+    """The directory of a program's compiled functions, for this JAX and kind of processor."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / program / f"jaxlib-{version('jaxlib')}-{_processor()}"
 
 
 def _processor() -> str:
