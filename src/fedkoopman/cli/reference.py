@@ -22,7 +22,7 @@ def reference() -> str:
         program.help.strip(),
         *_example(EXAMPLE),
         "",
-        "Exit codes: 0 done, 1 computation or machine failed, 2 the input is wrong, 130 interrupted.",
+        "Exit codes: 0 done, 1 computation or machine failed, 2 wrong input, 130 interrupted.",
         "A mistake in the input is told in one line, and no output is left behind.",
     ]
     for name, command in program.commands.items():

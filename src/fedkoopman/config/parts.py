@@ -15,6 +15,7 @@ from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.sections import per_client
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
+from fedkoopman.koopman.network import Architecture
 from fedkoopman.paths import shown
 from fedkoopman.sensors import FunctionSensor, LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
@@ -237,6 +238,11 @@ def _check_network(study: "Study", system: System) -> None:
             f"network.components is {study.network.components}, smaller than the state of "
             f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
         )
+    network, components = study.network, study.network.components_for(system.dim)
+    with _naming("network"):
+        Architecture(
+            system.dim, components, network.hidden_layers, network.width, window=network.window
+        ).check_size()
 
 
 def _check_estimation(study: "Study", system: System) -> None:

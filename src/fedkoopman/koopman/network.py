@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.systems.checks import check_count
+from fedkoopman.user_code import calling, finished
 
 __all__ = [
     "ACTIVATIONS",
@@ -81,6 +82,9 @@ class Architecture:
         check_count(self.hidden_layers, "hidden_layers", least=0)
         if isinstance(self.activation, str) and self.activation not in ACTIVATIONS:
             raise unknown_name("activation", self.activation, ACTIVATIONS)
+
+    def check_size(self) -> None:
+        """Refuse a network that no memory could hold, before anything is allocated."""
         # By numbers alone: a list of layers might itself be too long.
         between = (self.hidden_layers - 1) * self.width * (self.width + 1)
         through = self.width * (self.input_dim + self.components + 2) + between
@@ -104,14 +108,16 @@ class Architecture:
 
     def activate(self, x: Array) -> Array:
         """The nonlinearity."""
-        function = (
-            ACTIVATIONS[self.activation] if isinstance(self.activation, str) else self.activation
-        )
-        return function(x)
+        if isinstance(self.activation, str):
+            return ACTIVATIONS[self.activation](x)
+        with calling(self.activation, "the activation failed"):
+            result: Array = finished(self.activation(x))
+            return result
 
     @property
     def template(self) -> "Weights":
         """Weights of the right shapes, whose values mean nothing."""
+        self.check_size()
 
         def chain(dims: tuple[int, ...]) -> tuple[Layer, ...]:
             return tuple(Layer(np.zeros((after, before + 1))) for before, after in pairwise(dims))
