@@ -30,7 +30,7 @@ def refused(outcome, *words: str, codes: tuple[int, ...] = (2,)) -> None:
 SENSORS = {
     "kind is a list": ('kind = ["linear"]', "kind is ['linear']"),
     "kind is a table": ("kind = { a = 1 }", "kind is {'a': 1}"),
-    "kind is a number": ("kind is 3", "kind is 3"),
+    "kind is a number": ("kind = 3", "kind is 3"),
     "kind is nested": (f"kind = {'[' * 40 + ']' * 40}", "kind is [[["),
     "noise is nested": (f"{LINEAR}noise = {DEEP}", "more than 50 deep"),
     "noise has digits": (f"{LINEAR}noise = {DIGITS}", "thousands of digits"),
