@@ -1,10 +1,12 @@
 """A data format is one file of another package: JSON lines, here, through every command."""
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from reference.extension import file_of
 
 import fedkoopman as fk
 from fedkoopman.cli import main
@@ -12,36 +14,6 @@ from fedkoopman.config.formats import FORMATS
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.segments import segments
 from fedkoopman.errors import InputError
-
-READER = '''
-"""JSON lines: one object per row, null where a cell is missing."""
-
-import json
-from itertools import islice
-
-import numpy as np
-
-from fedkoopman.data.tables import Chunk, Table, label_runs
-
-
-class JsonLines(Table):
-    def header(self):
-        with self.path.open(encoding="utf-8") as lines:
-            return list(json.loads(next(lines)))
-
-    def chunks(self, numbers, label, block_bytes):
-        with self.path.open(encoding="utf-8") as lines:
-            while rows := [json.loads(line) for line in islice(lines, 100)]:
-                values = np.array([[row[name] for name in numbers] for row in rows], float)
-                runs = label_runs([str(row[label]) for row in rows]) if label else ()
-                yield Chunk(values, runs, 0.5)
-
-    def line(self, row):
-        return row
-
-
-FORMAT = JsonLines
-'''
 
 
 @pytest.fixture
@@ -52,7 +24,7 @@ def jsonl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: jsonl\nVersion: 1.0\n")
     (about / "entry_points.txt").write_text("[fedkoopman.formats]\njsonl = json_lines:FORMAT\n")
-    (packages / "json_lines.py").write_text(READER)
+    shutil.copy(file_of("json_lines"), packages)
     known = dict(vars(FORMATS))
     monkeypatch.syspath_prepend(packages)
     for name in ("names", "_foreign"):

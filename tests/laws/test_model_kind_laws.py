@@ -1,4 +1,4 @@
-"""What holds for every model kind: ours, installed ones, and the small one of the tests."""
+"""What holds for every model kind: ours, and the extension's with and without losses."""
 
 import json
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from reference.linear_kind import LeastSquares, Linear
+from reference.closed_form_kind import LeastSquares, Linear
 
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import TestSet, evaluate

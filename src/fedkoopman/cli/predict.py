@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.inspect import ModelFile
+from fedkoopman.cli.inspect import ModelFile, ModelKind
 from fedkoopman.cli.values import numbers, whole
 from fedkoopman.errors import InputError
 
@@ -47,6 +47,7 @@ def predict(
             parser=whole(1), metavar="H", help="How many steps of K ahead.", show_default=False
         ),
     ],
+    kind: ModelKind = None,
     sensor: Annotated[
         Path | None,
         typer.Option(
@@ -139,7 +140,7 @@ def predict(
 
     from fedkoopman.koopman import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, kind)
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     if site is not None:
         found, note = _from_site(loaded, site, steps, variances)

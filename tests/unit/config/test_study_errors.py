@@ -82,6 +82,7 @@ BAD = {
     "scheme": Bad('scheme = "centralised"', ("scheme is 'centralised'", "'centralized'?")),
     "trajectories": Bad('trajectories = "own"', ("trajectories is 'own'", '"per-client"')),
     "method": Bad('[estimation]\nmethod = "kf"', ("estimation.method is 'kf'", "'ukf'?")),
+    "kind": Bad('[network]\nkind = "papr"', ("network.kind is 'papr'", "'paper'?", "file.py:name")),
     "activation": Bad('[network]\nactivation = "rel"', ("network.activation", "'relu'?")),
     "precision": Bad("[training]\nprecision = 32", ("training.precision is 32", '"float64"')),
     "system": Bad('[system]\nname = "lorentz63"', ("system.name is 'lorentz63'", "'lorenz63'?")),
@@ -170,6 +171,7 @@ BAD = {
     "belief-true": Bad("[clients]\ndynamics = { b = true }", ("clients.dynamics.b is True",)),
 }
 UNFIT = {
+    "no-kind": Bad('[network]\nkind = "no.py:K"', ("network.kind: 'no.py:K': there is no file",)),
     "small-k": Bad("[network]\ncomponents = 2", ("network.components is 2", ">= 3", '"auto"')),
     "parameter": Bad(
         "[system]\nparameters = { bb = 1.0 }", ("system.parameters", "'bb'", "did you mean 'b'?")
