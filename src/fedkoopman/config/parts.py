@@ -39,7 +39,7 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
         inputs: how many known inputs it takes, where the site files that say so are elsewhere.
     """
     name, parameters = study.system.name, study.system.parameters
-    if ".py:" not in name:
+    if not is_reference(name):
         with _naming("system.parameters"):
             return by_name(name, **parameters)
     with _naming("system.name"):
@@ -49,15 +49,17 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
                 f"{name!r} is a {type(found).__name__}, not a System: make one with "
                 "fedkoopman.System.from_function, or name a function ẋ = f(x)"
             )
-    if not isinstance(found, System):
+    is_class = isinstance(found, type) and issubclass(found, System)
+    if not isinstance(found, System) and not is_class:
         return _from_function(study, found, inputs)
-    if found.input_dim and not study.sites.files:
+    with _naming("system.parameters"):
+        system = by_name(name, study.root, **parameters)
+    if system.input_dim and not study.sites.files:
         raise InputError(
-            f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
+            f"system.name is {name!r}, which takes {system.input_dim} inputs: a study has none to "
             "give, write the system without"
         )
-    with _naming("system.parameters"):
-        return found.with_parameters(**parameters)
+    return system
 
 
 def _from_function(study: "Study", f: Callable[..., Any], inputs: int | None) -> System:
