@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.inspect import ModelFile
+from fedkoopman.cli.inspect import ModelFile, ModelKind
 from fedkoopman.cli.values import numbers, whole
 from fedkoopman.errors import InputError
 
@@ -50,6 +50,7 @@ def predict(
             show_default=False,
         ),
     ],
+    kind: ModelKind = None,
     sensor: Annotated[
         Path | None,
         typer.Option(
@@ -142,7 +143,7 @@ def predict(
 
     from fedkoopman.koopman import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, kind)
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     if site is not None:
         found, note = _from_site(loaded, site, steps, variances)

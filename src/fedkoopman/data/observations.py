@@ -46,6 +46,7 @@ class Observations:
             self.source if self.labels is None else f"segment {self.labels[index]} of {self.source}"
         )
 
+    @np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure, refused as inf
     def intervals(self) -> float | tuple[np.ndarray, ...] | None:
         """Sampling intervals: one number if regular, else an array (T_i,) per trajectory.
 
@@ -53,8 +54,7 @@ class Observations:
         trajectory's first sample is not in the file: the interval that leads to the first sample
         is the trajectory's median one, or the file's where it has a single sample.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # of times beyond all measure
-            steps = [np.diff(t) for t in self.times or ()]
+        steps = [np.diff(t) for t in self.times or ()]
         together = np.concatenate([*steps, []])
         if not together.size:
             return None

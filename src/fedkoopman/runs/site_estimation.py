@@ -21,7 +21,7 @@ from fedkoopman.paths import shown
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
 from fedkoopman.systems.user import check_own_system
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import is_reference, load_object
 
 
 def load_system(
@@ -35,11 +35,11 @@ def load_system(
         dt: the longest sampling interval, from which a built-in system chooses the sub-steps of
             its one-step map; a user's system has chosen its own.
     """
-    if ".py:" not in name:
+    found = load_object(name, Path.cwd()) if is_reference(name) else None
+    if found is None or (isinstance(found, type) and issubclass(found, System)):
         return by_name(name, **({} if dt is None else {"dt": dt})).with_parameters(
             **parameters or {}
         )
-    found = load_object(name, Path.cwd())
     if not isinstance(found, System):
         raise InputError(
             f"{name!r} is a {type(found).__name__}, not a System: "

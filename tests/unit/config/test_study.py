@@ -146,6 +146,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "network.window": 2, "network.depth": 2, "training.epochs": 3, "training.batch": 3,
         "training.learning_rate": 1, "training.weight_decay": 1, "training.decay": 1,
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
+        "network.kind": "own.py:Linear",
         "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,

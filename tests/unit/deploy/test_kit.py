@@ -82,6 +82,24 @@ def test_a_kit_carries_the_code_that_is_named_and_imported_and_no_other(
         assert path.read_bytes() == (study.root / name).read_bytes()
 
 
+def test_a_kit_carries_every_member_of_the_users_own(study: Study, tmp_path: Path) -> None:
+    keys = {
+        "algorithm.name": "sums.py:ALGORITHM",
+        "aggregation.rule": "median.py:AGGREGATOR",
+        "policy.name": "turns.py:POLICY",
+        "network.kind": "kind.py:KIND",
+        "estimation.method": "filter.py:ESTIMATOR",
+    }
+    names = [value.partition(":")[0] for value in keys.values()]
+    for name in names:
+        (study.root / name).write_text(f"import optics\n# {name}\n")
+    seal(content_of(study.with_values(keys)), tmp_path / "b.kit", CODE)
+    kit = open_kit(tmp_path / "b.kit", tmp_path / "state" / "kit", CODE)
+    assert {"dynamics.py", "optics.py", *names} <= set(kit.code)
+    for name in names:
+        assert kit.code[name].read_bytes() == (study.root / name).read_bytes()
+
+
 def test_the_code_in_a_kit_runs_from_there(kit_file: Path, tmp_path: Path) -> None:
     from fedkoopman.user_code import load_object
 

@@ -1,4 +1,4 @@
-"""An estimator that fedkoopman does not have: the cubature Kalman filter, in one file.
+"""An estimator: the cubature Kalman filter with its smoother.
 
 Reference: Arasaratnam, Haykin, "Cubature Kalman Filters", IEEE Trans. Automatic Control 54 (2009).
 The 2n points x̂ ± √n L_j have equal weights 1/(2n). With Y_j their images and ȳ their mean, rotating
@@ -8,27 +8,31 @@ each pair of opposite points gives the column form of `fedkoopman.estimation.tra
 """
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from fedkoopman.estimation import GaussianEstimator
+from fedkoopman.estimation import GaussianEstimator, Options
 from fedkoopman.estimation.linalg import outer
 from fedkoopman.estimation.transforms import evaluate, wrap
 
+__all__ = ["ESTIMATOR", "CubatureFilter"]
+
 
 class Cubature(NamedTuple):
-    """The spherical-radial rule of third degree."""
+    """How a Gaussian passes through a function: the spherical-radial rule of third degree."""
 
     resample: bool = True
 
-    def propagate(self, g, mean, lower):
-        """Images of the 2n points."""
+    def propagate(self, g: Callable[..., Array], mean: Array, lower: Array) -> Array:
+        """Images of the 2n points of N(mean, L Lᵀ)."""
         centre, spread = mean[:, None], math.sqrt(mean.shape[0]) * lower
         return evaluate(g, jnp.concatenate([centre + spread, centre - spread], axis=1))
 
-    def moments(self, points, angles):
-        """Mean and columns; angles are taken relative to the first point."""
+    def moments(self, points: Array, angles: tuple[int, ...]) -> tuple[Array, Array]:
+        """Mean and columns W; angles are taken relative to the first point."""
         n = points.shape[1] // 2
         d = wrap(points - points[:, :1], angles)
         shift = jnp.mean(d, axis=1, keepdims=True)
@@ -36,16 +40,16 @@ class Cubature(NamedTuple):
         columns = jnp.concatenate([plus - minus, plus + minus], axis=1) / (2 * math.sqrt(n))
         return points[:, 0] + shift[:, 0], columns
 
-    def gram(self, a, b):
-        """A Bᵀ."""
+    def gram(self, a: Array, b: Array) -> Array:
+        """A Bᵀ, as all points have the same weight."""
         return outer(a, b)
 
 
 class CubatureFilter(GaussianEstimator):
     """Filter step, smoother, batches and streaming follow from the transform."""
 
-    def transform(self, options):
-        """There is nothing to choose."""
+    def transform(self, options: Options) -> Cubature:
+        """The one rule; of the options it needs none."""
         return Cubature()
 
 
