@@ -12,8 +12,8 @@ _UNBROKEN = re.compile(r"\{[^{}]*\}|[<>]=? \S+")
 _WIDTH = 100
 DEEPEST = 50
 """Tables and lists within each other. Far deeper ones exceed Python's stack, here or later."""
-BITS = 64
-"""Of an integer, as TOML has them; far larger ones cannot even be printed."""
+BITS = 4096
+"""Of an integer; Python does not even print far larger ones."""
 
 
 def parse_toml(text: str) -> dict[str, Any]:
@@ -49,8 +49,7 @@ def _is_within_bounds(value: Any) -> bool:
     """Whether a value holds others; a number that is too large is refused."""
     if isinstance(value, int) and value.bit_length() > BITS:
         raise ValueError(
-            f"it holds an integer of {value.bit_length()} bits: write at most {BITS}, or a number "
-            "with an exponent, as 1e30"
+            f"it holds an integer of {value.bit_length()} bits: write at most {BITS} bits"
         )
     return isinstance(value, dict | list)
 

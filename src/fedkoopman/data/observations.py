@@ -53,7 +53,8 @@ class Observations:
         trajectory's first sample is not in the file: the interval that leads to the first sample
         is the trajectory's median one, or the file's where it has a single sample.
         """
-        steps = [np.diff(t) for t in self.times or ()]
+        with np.errstate(over="ignore", invalid="ignore"):  # of times beyond all measure
+            steps = [np.diff(t) for t in self.times or ()]
         together = np.concatenate([*steps, []])
         if not together.size:
             return None

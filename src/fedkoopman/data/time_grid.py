@@ -26,7 +26,11 @@ SPARSE = 10.0
 _SAME = 1e-6
 """Instants this close, in sampling intervals, are the same."""
 
+BEYOND = np.errstate(over="ignore", invalid="ignore")
+"""Times may be beyond all measure (1e300): what comes out as infinite is refused."""
 
+
+@BEYOND
 def check_order(times: np.ndarray, before: float | None, place: Place) -> None:
     """Refuse instants that are no numbers, come twice or go back.
 
@@ -60,6 +64,7 @@ def check_order(times: np.ndarray, before: float | None, place: Place) -> None:
     )
 
 
+@BEYOND
 def usual_interval(times: np.ndarray) -> float | None:
     """The interval at which samples were taken, whatever is missing between; None for one sample.
 
@@ -76,6 +81,7 @@ def usual_interval(times: np.ndarray) -> float | None:
     return float((times[-1] - times[0]) / max(np.sum(np.rint(steps / median)), 1.0))
 
 
+@BEYOND
 def check_interval(times: np.ndarray, dt: float, source: str) -> None:
     """Refuse samples so far apart that hardly any sample of the grid would be there.
 
@@ -92,6 +98,7 @@ def check_interval(times: np.ndarray, dt: float, source: str) -> None:
         )
 
 
+@BEYOND
 def on_grid(
     times: np.ndarray, values: np.ndarray, dt: float, source: str, place: Place
 ) -> np.ndarray:

@@ -28,19 +28,19 @@ def test_what_is_nested_too_deep_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "digits", ["9" * 5000, "-" + "9" * 100_000, "0x" + "f" * 5000, str(2**64), "0b1" + "0" * 64]
+    "digits", ["9" * 5000, "-" + "9" * 100_000, "0x" + "f" * 5000, "0b1" + "0" * 5000]
 )
 @pytest.mark.parametrize("form", ["a = {}", "a = [[{}]]", "a = {{b = {}}}", "[[a]]\nb = [1, {}]"])
-def test_integers_beyond_64_bits_are_refused(form: str, digits: str) -> None:
+def test_integers_that_cannot_be_printed_are_refused(form: str, digits: str) -> None:
     with pytest.raises(ValueError, match=f"write at most {BITS}"):
         parse_toml(form.format(digits))
 
 
 def test_all_else_is_read() -> None:
     assert parse_toml(lists(DEEPEST)) is not None
-    assert parse_toml(f"a = {2**63 - 1}\nb = {-(2**63)}\nc = 1e300") == {
+    assert parse_toml(f"a = {2**63 - 1}\nb = {-(10**400)}\nc = 1e300") == {
         "a": 2**63 - 1,
-        "b": -(2**63),
+        "b": -(10**400),
         "c": 1e300,
     }
 
