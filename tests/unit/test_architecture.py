@@ -16,7 +16,7 @@ MODULES = sorted(
 
 
 def named(text: str) -> list[str]:
-    """Modules and patterns of modules that a page names, as `deploy/wire.py` or `paper/fig_*.py`."""
+    """Modules and patterns of modules that a page names: `deploy/wire.py`, `paper/fig_*.py`."""
     return re.findall(r"`([\w/*-]+\.py)`", text)
 
 
