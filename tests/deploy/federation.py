@@ -80,8 +80,6 @@ class Federation:
         study: its file.
         secure: with TLS and keys, and with nginx in front.
         env: further variables for all programs.
-        apart: keep compiled code apart from that of the tests' own process, which an agent that is
-            killed while it writes some could spoil.
     """
 
     def __init__(
@@ -90,7 +88,6 @@ class Federation:
         secure: bool = True,
         labs: tuple[str, ...] = LABS,
         env: dict[str, str] | None = None,
-        apart: bool = False,
     ) -> None:
         self.study, self.secure, self.labs = study, secure, labs
         self.folder, self.out, self.fleet = (
@@ -101,9 +98,6 @@ class Federation:
         self.port = free_port()
         self.mark = uuid.uuid4().hex
         self.env = {**os.environ, MARK: self.mark, **(env or {})}
-        known = self.env.get("JAX_COMPILATION_CACHE_DIR")
-        if apart and known:
-            self.env["JAX_COMPILATION_CACHE_DIR"] = f"{known}-apart"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.options: list[str] = []
         """Further ones for `serve`."""

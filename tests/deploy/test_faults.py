@@ -14,7 +14,7 @@ SLOTS = 24
 
 def test_each_process_is_killed_in_turn(tmp_path: Path) -> None:
     study = small_study(tmp_path / "field", slots=SLOTS, training__epochs=1500)
-    with Federation(study, apart=True) as federation:
+    with Federation(study) as federation:
         federation.options = ["--period", "3", "--deadline", "30"]
         federation.start()
         federation.reach(1)
