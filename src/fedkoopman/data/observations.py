@@ -68,14 +68,14 @@ def observations_of(site: SiteFile) -> Observations:
     """Read the one file of a site, as `config.sensor_file` makes them."""
     [path] = site.files()
     found = list(recorded(site))
-    labels = [label for label, _ in found if label is not None]
-    times = [piece.times for _, piece in found if piece.times is not None]
+    labels = tuple(rows.label for rows in found if rows.label is not None)
+    times = tuple(rows.times for rows in found if rows.times is not None)
     data = site.data
     return Observations(
         shown(path),
-        tuple(piece.observed * data.scale + np.asarray(data.shift) for _, piece in found),
-        tuple(labels) if labels else None,
-        tuple(times) if times else None,
+        tuple(rows.observed * data.scale + np.asarray(data.shift) for rows in found),
+        labels or None,
+        times or None,
     )
 
 
