@@ -12,10 +12,9 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.observations import Observations
+from fedkoopman.data.observations import Observations, SiteStates
 from fedkoopman.data.segments import segments
 from fedkoopman.data.site_knowledge import guessed_noise
-from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
 from fedkoopman.koopman.facts import state_names

@@ -10,9 +10,8 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.observations import REGULAR, Observations
+from fedkoopman.data.observations import REGULAR, Observations, SiteStates
 from fedkoopman.data.site_knowledge import ENOUGH, guessed_noise
-from fedkoopman.data.states import SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays

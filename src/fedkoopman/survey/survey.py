@@ -14,10 +14,9 @@ import numpy as np
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.site_sections import DataSection
 from fedkoopman.config.study import Study
-from fedkoopman.data.held_out import held_out
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
-from fedkoopman.data.triage import least_samples, useless
+from fedkoopman.data.triage import held_out, least_samples, useless
 from fedkoopman.errors import InputError
 from fedkoopman.paths import naming, shown
 from fedkoopman.survey.channel_statistics import Channel, ChannelTally, channel_notes
