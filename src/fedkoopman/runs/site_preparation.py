@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import HeldOut, Progress, estimator_of
+from fedkoopman.data.estimator import HeldOut, Knowledge, Progress, estimator_of, known_system
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
-from fedkoopman.data.site_knowledge import Knowledge, known_system
 from fedkoopman.data.spilled_arrays import SpilledArrays
 from fedkoopman.data.triage import triage
 from fedkoopman.errors import ComputationError

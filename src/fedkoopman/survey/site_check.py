@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.site_knowledge import (
+from fedkoopman.data.estimator import (
     Knowledge,
-    Tell,
-    common_options,
+    Progress,
     known_noise,
     known_system,
     sample_of,
+    sample_options,
 )
 from fedkoopman.errors import ComputationError
 from fedkoopman.estimation import Diagnosis, Estimates, estimate, nis
@@ -53,7 +53,9 @@ class SiteCheck:
     notes: tuple[str, ...]
 
 
-def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tuple[float, float]]]:
+def check_sites(
+    study: Study, tell: Progress
+) -> tuple[list[SiteCheck], dict[str, tuple[float, float]]]:
     """Read all data of all sites, and run the filter on some of it.
 
     Arguments:
@@ -71,12 +73,14 @@ def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tu
     return [_check(study, system, k, found, tell) for k, found in pairs], parameters
 
 
-def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: Tell) -> SiteCheck:
+def _check(
+    study: Study, system: System, known: Knowledge, found: Survey, tell: Progress
+) -> SiteCheck:
     site = known.site
     observation, process = known_noise(study, system, known, tell)
     sample = sample_of(known, float(system.dt))
     tell(f"filtering {site.name}", 0, 1)
-    options = common_options(study, system, site, sample)
+    options = sample_options(study, system, site, sample)
     states = estimate(
         system, known.sensor, [segment.observations for segment in sample],
         observation_noise=observation, process_noise=process, method="ukf-resampled",
