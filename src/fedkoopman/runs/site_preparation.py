@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import HeldOut, Knowledge, Progress, estimator_of, known_system
+from fedkoopman.data.estimator import HeldOut, Knowledge, Progress, estimator_of
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
 from fedkoopman.data.spilled_arrays import SpilledArrays
@@ -21,7 +20,8 @@ from fedkoopman.data.triage import triage
 from fedkoopman.errors import ComputationError
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
-from fedkoopman.survey.survey import Survey, surveys_of
+from fedkoopman.survey.site_check import known_sites
+from fedkoopman.survey.survey import Survey
 from fedkoopman.systems import System
 
 __all__ = ["PreparedSite", "Sites", "prepared_sites"]
@@ -76,24 +76,16 @@ def prepared_sites(study: Study, tell: Progress = lambda *_: None) -> Sites:
         study: whose seed, slots and training change nothing here.
         tell: called with what is at work, how much of it is done, and how much there is.
     """
-    system = system_of(study)
-    files = site_files(study, system)
-    surveys = surveys_of(study, float(system.dt), files, tell)
-    sensors = [sensor_for(site, system.dim) for site in files]
-    knowledge = [
-        Knowledge(site, sensor, found.held_out)
-        for site, sensor, found in zip(files, sensors, surveys, strict=True)
-    ]
-    system, parameters = known_system(study, system, knowledge, tell)
-    found = tuple(_site(study, system, k, s, tell) for k, s in zip(knowledge, surveys, strict=True))
+    known = known_sites(study, tell)
+    found = tuple(_site(study, known.system, *one, tell) for one in known.sites)
     if not any(site.held_out for site in found):
         reasons = [reason for site in found for reason in site.dropped]
         raise ComputationError(
             f"no held-out segment is left to score with; dropped: {_listed(reasons)}: run "
             "fedkoopman check, and mend the site files"
         )
-    notes = tuple(note for site in files if (note := columns_taken(site)))
-    return Sites(system, found, parameters, notes)
+    notes = tuple(note for one, _ in known.sites if (note := columns_taken(one.site)))
+    return Sites(known.system, found, known.parameters, notes)
 
 
 def _site(
