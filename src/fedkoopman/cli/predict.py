@@ -13,7 +13,7 @@ from fedkoopman.cli.values import numbers, whole
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
-    from fedkoopman.data.states import SiteStates
+    from fedkoopman.data.observations import SiteStates
     from fedkoopman.koopman import DeepKoopman
     from fedkoopman.runs.prediction import Prediction
 
@@ -167,8 +167,7 @@ def _from_states(
     model: "DeepKoopman", data: Path, steps: int, about: Mapping[str, Any]
 ) -> tuple["Prediction", str]:
     """A forecast, and what is to be told of the file's columns."""
-    from fedkoopman.data.observations import columns_taken
-    from fedkoopman.data.state_files import read_states
+    from fedkoopman.data.observations import columns_taken, read_states
     from fedkoopman.runs.prediction import predict_states
 
     site, states, stds = read_states(data, model, **about)

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedkoopman.config.study import Study
-    from fedkoopman.runs.grid import Combination, Grid
-    from fedkoopman.runs.sweep import Result, SweepProgress
+    from fedkoopman.runs.sweep import Combination, Grid, Result, SweepProgress
 
 EXAMPLE = """
 fedkoopman sweep --set slots=30 --out runs/first-sweep \\
@@ -59,7 +58,7 @@ def sweep(
 ) -> None:
     """Run all combinations of some keys' values, and tabulate what each of them reaches."""
     from fedkoopman.paths import folder_name
-    from fedkoopman.runs.grid import read_grid
+    from fedkoopman.runs.sweep import read_grid
 
     keep_compiled()
     texts = read_grid(grid or ())

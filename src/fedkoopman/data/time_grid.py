@@ -111,14 +111,25 @@ def on_grid(
         source: where the samples come from.
         place: names a row.
     """
+    index, fits = grid_places(times, dt)
+    if not fits.all():
+        raise _off_grid(times, dt, int(np.argmin(fits)), source, place)
+    return placed(values, index)
+
+
+def grid_places(times: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each instant on the grid, and whether the instant is there, and alone."""
     exact = (times - times[0]) / dt
     index = np.rint(exact)
     fits = np.abs(exact - index) <= ON_GRID
     fits[1:] &= np.diff(index) > 0
-    if not fits.all():
-        raise _off_grid(times, dt, int(np.argmin(fits)), source, place)
+    return index, fits
+
+
+def placed(values: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Values (n, k) at their places on the grid, NaN elsewhere."""
     count = int(index[-1]) + 1
-    if count == len(times):
+    if count == len(index):
         return values
     grid = np.full((count, values.shape[1]), np.nan)
     grid[index.astype(np.intp)] = values

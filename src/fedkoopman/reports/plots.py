@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.observations import SiteStates
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.observations import SiteStates
 
 TABLES = (".csv", ".parquet", ".npz")
 

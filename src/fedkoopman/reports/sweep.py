@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from fedkoopman.durable import written_whole
 
 if TYPE_CHECKING:
-    from fedkoopman.runs.grid import Combination
-    from fedkoopman.runs.sweep import Result
+    from fedkoopman.runs.sweep import Combination, Result
 
 METRICS = ("l1", "l2", "l3", "loss", "E", "horizon")
 SHOWN = ("loss", "E", "horizon")

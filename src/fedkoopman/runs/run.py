@@ -22,11 +22,10 @@ from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.experiment import experiment_of
-from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
+from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
-from fedkoopman.runs.site_scores import site_scores
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
 from fedkoopman.user_code import interrupt_calls

@@ -22,8 +22,6 @@ from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import NUMERICS
 
-__all__ = ["RunDirectory", "seconds_told", "study_in"]
-
 FORMAT = 1
 LOCK = ".lock"
 OURS = (
@@ -210,11 +208,20 @@ def study_in(path: Path) -> Study:
     return study
 
 
+def summary_in(path: Path) -> dict[str, Any]:
+    """The summary of a finished run; empty where it is missing or damaged."""
+    try:
+        found = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def seconds_told(path: Path) -> float | None:
     """How long a finished run said it took."""
     try:
-        told = float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        told = float(summary_in(path)["seconds"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return told if math.isfinite(told) else None
 

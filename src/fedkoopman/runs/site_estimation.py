@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import noise_of, sensor_for
+from fedkoopman.config.parts import sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.observations import REGULAR, Observations
-from fedkoopman.data.site_knowledge import ENOUGH, guessed_noise
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.estimator import ENOUGH, initial_state, observation_noise
+from fedkoopman.data.observations import REGULAR, Observations, SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
 from fedkoopman.estimation.noise import estimate_noise
-from fedkoopman.paths import shown
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
 from fedkoopman.systems.user import check_own_system
@@ -76,16 +74,12 @@ def estimate_site(
     site.check_states(model.names)
     sensor = sensor_for(site, model.dim)
     check_width(observations, sensor)
-    known: dict[str, Any] = {
-        "initial_mean": initial_mean(site, model.dim),
-        "initial_cov": noise_of(site.initial.cov, model.dim, "initial.cov"),
-    }
+    known: dict[str, Any] = initial_state(site, model.dim)
     per_step = _per_step(intervals, observations, float(model.dt))
-    noise = site.noise.observation
-    if noise == "auto":
+    if site.noise.observation == "auto":
         noise = _observed_noise(model, sensor, site, observations, per_step, options | known)
     else:
-        noise = noise_of(noise, sensor.dim, "noise.observation")
+        noise = observation_noise(site, sensor.dim, ())
     with warnings.catch_warnings():
         # the caller is told through `SiteStates.ok`
         warnings.simplefilter("ignore", DivergenceWarning)
@@ -110,11 +104,6 @@ def check_width(observations: Observations, sensor: Sensor) -> None:
         )
 
 
-def initial_mean(site: SiteFile, dim: int) -> np.ndarray:
-    """What a site expects of the state before a segment's first sample."""
-    return np.array(np.broadcast_to(np.asarray(site.initial.mean, float), (dim,)))
-
-
 def _observed_noise(
     system: System,
     sensor: Sensor,
@@ -133,7 +122,7 @@ def _observed_noise(
         system,
         sensor,
         sample,
-        observation_noise=guessed_noise(sample, shown(site.path)),
+        observation_noise=observation_noise(site, sensor.dim, sample),
         dt=None if per_step is None else per_step[:count, :steps],
         process_structure="fixed",
         **{name: options[name] for name in names if name in options},

@@ -7,7 +7,7 @@ import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
 
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.observations import SiteStates
 from fedkoopman.reports.plots import MOST_POINTS, plot_states
 from fedkoopman.reports.states import columns, write_states
 

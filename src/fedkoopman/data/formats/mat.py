@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from fedkoopman.data.variables import Variables
+from fedkoopman.data.arrays import Variables
 from fedkoopman.errors import InputError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.data.arrays import NUMPY_DAMAGE, Arrays, not_numpy
+from fedkoopman.data.arrays import NUMPY_DAMAGE, Arrays, Variables, not_numpy
 from fedkoopman.data.row_blocks import Recording
-from fedkoopman.data.variables import Variables
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 

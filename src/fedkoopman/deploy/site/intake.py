@@ -19,9 +19,8 @@ import numpy as np
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import Estimator, estimator_of
+from fedkoopman.data.estimator import Estimator, Knowledge, estimator_of
 from fedkoopman.data.segments import Segment, segments
-from fedkoopman.data.site_knowledge import Knowledge
 from fedkoopman.data.triage import triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store

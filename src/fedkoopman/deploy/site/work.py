@@ -21,9 +21,8 @@ from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
 from fedkoopman.runs.experiment import problem_of
-from fedkoopman.runs.results import bare_model, measured_sums
+from fedkoopman.runs.results import bare_model, measured_sums, scores_of
 from fedkoopman.runs.site_preparation import PreparedSite
-from fedkoopman.runs.site_scores import scores_of
 from fedkoopman.systems import System
 
 __all__ = ["Work"]
