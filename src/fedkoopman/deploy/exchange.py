@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["Failure", "Fleet"]
-
 
 @dataclass(frozen=True)
 class Failure:

@@ -3,8 +3,6 @@
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
 
-__all__ = ["check_servable"]
-
 
 def check_servable(study: Study, period: float = 0.0) -> None:
     """Refuse a study that sites on machines of their own cannot run.

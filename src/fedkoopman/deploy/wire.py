@@ -24,29 +24,6 @@ from fedkoopman.errors import InputError, PeerError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.version import NUMERICS
 
-__all__ = [
-    "LARGEST",
-    "PROTOCOL",
-    "Acknowledge",
-    "Acknowledged",
-    "Answered",
-    "Ask",
-    "Envelope",
-    "Evaluate",
-    "Evaluated",
-    "Poll",
-    "Polled",
-    "Refused",
-    "Reply",
-    "Request",
-    "decode_replies",
-    "decode_requests",
-    "digest_of",
-    "encode_replies",
-    "encode_requests",
-    "message_digest",
-]
-
 PROTOCOL = 2
 LARGEST = 64 * 2**20
 """Bytes of a body."""

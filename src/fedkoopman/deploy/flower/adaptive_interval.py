@@ -7,8 +7,6 @@ federation loses a tenth of its time at most, and an idle one polls as rarely as
 
 import time
 
-__all__ = ["AdaptiveInterval"]
-
 SHARE = 0.1
 
 

@@ -17,17 +17,6 @@ from fedkoopman.errors import ComputationError, InputError, short
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
 
-__all__ = [
-    "Node",
-    "enrol",
-    "key_bytes",
-    "nodes",
-    "register",
-    "start_run",
-    "stop_runs",
-    "unregister",
-]
-
 APP = Path(__file__).with_name("app")
 
 

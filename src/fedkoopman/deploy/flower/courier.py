@@ -44,8 +44,6 @@ from fedkoopman.deploy.flower.tasks import Tasks, heartbeat
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
-__all__ = ["FIELD", "RECORD", "Stuck", "ask_agent", "body_of", "carry", "content_of", "main"]
-
 log = logging.getLogger(__name__)
 RECORD = "fedkoopman"
 FIELD = "body"

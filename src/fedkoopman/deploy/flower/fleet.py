@@ -27,8 +27,6 @@ from fedkoopman.deploy.flower.node_directory import HELLO_TIMEOUT, NodeDirectory
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.errors import ComputationError, InputError, short
 
-__all__ = ["FlowerFleet", "LinkLost"]
-
 log = logging.getLogger(__name__)
 LATE = 60.0
 """Seconds after the deadline for which a reply is still recognised, as a late one."""

@@ -24,8 +24,6 @@ from fedkoopman.deploy.flower.courier import body_of
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
-__all__ = ["Inbox"]
-
 log = logging.getLogger(__name__)
 PARTS = 3
 """A reply has the message, its records, and the one record."""

@@ -19,8 +19,6 @@ from fedkoopman.deploy.flower.courier import content_of
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.errors import InputError
 
-__all__ = ["NodeDirectory", "Place"]
-
 log = logging.getLogger(__name__)
 HELLO_TIMEOUT = 5.0
 """Seconds that a node has to tell its name before it is asked again."""

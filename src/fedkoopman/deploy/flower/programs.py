@@ -24,18 +24,6 @@ from pathlib import Path
 from fedkoopman.durable import writing
 from fedkoopman.errors import ComputationError, InputError
 
-__all__ = [
-    "ServerCertificate",
-    "configure_flower",
-    "courier_command",
-    "environment",
-    "free_port",
-    "make_secret",
-    "superlink_command",
-    "supernode_command",
-    "wait_ready",
-]
-
 LOOPBACK = "127.0.0.1"
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",

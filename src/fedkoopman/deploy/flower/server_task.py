@@ -25,8 +25,6 @@ from fedkoopman.deploy.flower.control import start_run, stop_runs
 from fedkoopman.deploy.flower.tasks import Tasks, heartbeat, reconnecting
 from fedkoopman.errors import ComputationError
 
-__all__ = ["ServerTask", "acquire_server_task"]
-
 log = logging.getLogger(__name__)
 
 

@@ -41,17 +41,6 @@ from fedkoopman.errors import InputError
 if TYPE_CHECKING:
     from flwr.supernode.fleet_http_client import FleetHttpClient
 
-__all__ = [
-    "REFUSAL",
-    "drop_finished_tasks",
-    "exit_on_lost_message",
-    "main",
-    "refusal",
-    "remember_node",
-    "shorten_waits",
-    "sign_off",
-]
-
 REFUSAL = "the server "
 """How a line begins that `join` shows to the people at a site."""
 

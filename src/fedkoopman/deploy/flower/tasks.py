@@ -29,8 +29,6 @@ from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedkoopman.errors import InputError
 
-__all__ = ["Tasks", "heartbeat", "reconnecting"]
-
 log = logging.getLogger(__name__)
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 HEARTBEAT = 10.0

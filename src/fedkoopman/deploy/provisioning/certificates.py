@@ -21,8 +21,6 @@ from fedkoopman.durable import write_private
 from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import shown
 
-__all__ = ["certify", "check_host", "expires", "hosts_of", "public_host", "read_file", "warning"]
-
 NOTICE = timedelta(days=30)
 """How long before a certificate expires the warning begins."""
 _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")

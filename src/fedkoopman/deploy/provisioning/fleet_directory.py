@@ -27,8 +27,6 @@ from fedkoopman.durable import held, private_directory, write_private, writing
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-__all__ = ["FleetDirectory"]
-
 LOCK = ".lock"
 Files = Mapping[str, bytes]
 

@@ -28,8 +28,6 @@ from fedkoopman.durable import private_directory, sync_directory, write_private,
 from fedkoopman.errors import InputError, MachineError, system_error
 from fedkoopman.version import NUMERICS
 
-__all__ = ["Kit", "open_kit", "read_kit", "seal"]
-
 
 @dataclass(frozen=True)
 class Kit:

@@ -19,8 +19,6 @@ from fedkoopman.errors import InputError, system_error
 from fedkoopman.paths import naming
 from fedkoopman.version import NUMERICS
 
-__all__ = ["KEYS", "MANIFEST", "check_content", "fingerprint", "kit_content", "shared_files"]
-
 KEYS = ("ca.crt", "node.key", "node.pub")
 MANIFEST = "manifest.json"
 RESERVED = (MANIFEST, "study.toml", *KEYS)

@@ -32,8 +32,6 @@ from fedkoopman.deploy.servable import check_servable
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-__all__ = ["Provisioned", "provision", "shared_study"]
-
 
 @dataclass(frozen=True)
 class Provisioned:

@@ -17,8 +17,6 @@ from pathlib import PurePosixPath
 from fedkoopman.deploy.provisioning.signing import need_cryptography
 from fedkoopman.errors import InputError, short
 
-__all__ = ["check_name", "new_code", "normal_code", "sealed", "unsealed"]
-
 MAGIC = b"fedkoopman kit\n"
 FORMAT = 1
 LARGEST = 16 * 2**20

@@ -18,15 +18,6 @@ if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
 
-__all__ = [
-    "authority",
-    "matches",
-    "need_cryptography",
-    "node_keys",
-    "read_certificate",
-    "server_certificate",
-]
-
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of the SuperLink on its own machine."""
 AUTHORITY_DAYS = 3650

@@ -48,8 +48,6 @@ from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import METRICS
 from fedkoopman.runs.run import Progress
 
-__all__ = ["Coordinator"]
-
 
 class Coordinator:
     """One process's part of a served run."""

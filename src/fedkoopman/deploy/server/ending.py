@@ -20,15 +20,6 @@ from fedkoopman.federation.problem import Problem
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.results import finished_model, summarise
 
-__all__ = [
-    "acknowledge_all",
-    "broken_sums",
-    "finished_before",
-    "results",
-    "say_unheard",
-    "unheard",
-]
-
 
 def finished_before(folder: Path) -> dict[str, Any] | None:
     """The summary of a run that is finished."""

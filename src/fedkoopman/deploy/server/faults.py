@@ -9,8 +9,6 @@ import os
 import signal
 from pathlib import Path
 
-__all__ = ["STEPS", "crash_if_asked"]
-
 STEPS = (
     "polled",
     "decided",

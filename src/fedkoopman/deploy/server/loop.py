@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.runs.run import Progress
 
-__all__ = ["federate", "main", "run_on"]
-
 REJOIN = 90.0
 """Seconds for which a restarted server waits for the sites that it had."""
 LAST_ROUND = 60.0

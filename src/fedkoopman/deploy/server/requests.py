@@ -9,8 +9,6 @@ from fedkoopman.deploy.wire import Acknowledge, Answered, Ask, Evaluate, Poll, R
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import Judged
 
-__all__ = ["Requests", "first_requests", "judged", "last_requests", "slot_requests"]
-
 Requests = Callable[[str], Sequence[Request]]
 """By site."""
 

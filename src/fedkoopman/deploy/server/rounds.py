@@ -33,8 +33,6 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError, short
 
-__all__ = ["Answers", "Rounds", "Stopped", "ask", "site_of"]
-
 REPLY_KINDS: dict[type, type] = {
     Poll: Polled,
     Ask: Answered,

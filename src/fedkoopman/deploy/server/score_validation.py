@@ -17,8 +17,6 @@ from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics
 from fedkoopman.federation.messages import Arrays
 
-__all__ = ["believed_scores", "believed_sums", "check_evaluated", "check_measured"]
-
 FAR = 1e6
 """A score so many times the median of the sites' is not averaged in."""
 

@@ -15,8 +15,6 @@ from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.scoring import combined, scores_of
 from fedkoopman.runs.results import METRICS
 
-__all__ = ["Scored", "check_table", "evaluated", "scored"]
-
 ERRORS = ("state_error", "observation_error", "held_error")
 COUNTS = ("train_segments", "train_samples", "held_out_segments")
 NOISES = ("observation_noise", "process_noise")

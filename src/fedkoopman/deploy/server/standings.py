@@ -9,8 +9,6 @@ from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import Acknowledged, Polled, Reply
 from fedkoopman.federation.slot import Judged
 
-__all__ = ["Counted", "all_struck", "counted", "heard", "settled", "struck"]
-
 Changed = tuple[ServerState, list[str]]
 Counted = dict[str, Polled]
 

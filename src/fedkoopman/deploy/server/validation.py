@@ -21,16 +21,6 @@ from fedkoopman.errors import short
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import fault_of
 
-__all__ = [
-    "RECENT",
-    "Accepted",
-    "Expected",
-    "Verdict",
-    "check_answered",
-    "check_polled",
-    "norm_bound",
-]
-
 RECENT = 20
 """Accepted updates that are remembered, to judge the next ones by."""
 ENOUGH = 5

@@ -3,8 +3,6 @@
 import sqlite3
 from dataclasses import asdict, dataclass
 
-__all__ = ["Account", "Counted", "account_of", "counted", "counts_of", "trained_by_slot"]
-
 
 @dataclass(frozen=True)
 class Counted:

@@ -38,8 +38,6 @@ from fedkoopman.deploy.wire import (
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import NUMERICS, __version__
 
-__all__ = ["Agent"]
-
 LOG = logging.getLogger("fedkoopman.agent")
 RATE, BURST = 20.0, 40
 """Messages per second, and how many at once after a rest."""

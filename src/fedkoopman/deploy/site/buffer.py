@@ -21,8 +21,6 @@ from fedkoopman.deploy.site.store import Store, noted, put_note
 from fedkoopman.errors import InputError
 from fedkoopman.federation.arrivals import drawn
 
-__all__ = ["Buffer", "Kept"]
-
 
 @dataclass(frozen=True)
 class Kept:

@@ -15,8 +15,6 @@ from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
 from fedkoopman.deploy.site.store import Store, now
 from fedkoopman.errors import InputError
 
-__all__ = ["Catalogue", "Counts", "Entry", "Kind", "Made", "Stamp"]
-
 Kind = Literal["train", "held-out", "dropped"]
 
 

@@ -7,8 +7,6 @@ from fedkoopman.deploy.site.work import Work
 from fedkoopman.deploy.wire import Evaluate, Evaluated, digest_of
 from fedkoopman.evaluation import TestSet
 
-__all__ = ["HeldOutScores"]
-
 
 class HeldOutScores:
     """Scores models, the same one only once."""

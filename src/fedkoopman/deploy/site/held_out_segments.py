@@ -8,8 +8,6 @@ import numpy as np
 from fedkoopman.data.estimator import HeldOut
 from fedkoopman.deploy.site.store import Store
 
-__all__ = ["HeldOutSegments"]
-
 
 class HeldOutSegments(Sequence[HeldOut]):
     """Held-out segments, each read from the store when it is looked at."""

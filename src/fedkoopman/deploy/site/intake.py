@@ -32,8 +32,6 @@ from fedkoopman.sensors import Sensor
 from fedkoopman.survey.survey import survey
 from fedkoopman.systems import System
 
-__all__ = ["LOG", "Drawn", "Intake", "made_of", "site_system"]
-
 LOG = logging.getLogger("fedkoopman.agent")
 PATIENCE = 0.05
 """Seconds between two looks at files that are not settled."""

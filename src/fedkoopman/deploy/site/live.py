@@ -22,8 +22,6 @@ from fedkoopman.deploy.site.store import StoreError
 from fedkoopman.deploy.site.watching import candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import InputError
 
-__all__ = ["Live"]
-
 
 class Live(Intake):
     """Files that come one after the other."""

@@ -14,8 +14,6 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError
 
-__all__ = ["ANSWERS", "SiteAnswers"]
-
 ANSWERS = 8
 """Different requests that spend data which a site answers in one slot."""
 

@@ -16,8 +16,6 @@ from fedkoopman.deploy.site.catalogue import Stamp
 from fedkoopman.errors import system_error
 from fedkoopman.paths import shown
 
-__all__ = ["Settling", "candidates", "content_digest", "file_key", "stamp_of"]
-
 UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".swp", "~")
 """Endings of files that are still being written."""
 

@@ -26,8 +26,6 @@ from fedkoopman.runs.site_preparation import PreparedSite
 from fedkoopman.runs.site_scores import scores_of
 from fedkoopman.systems import System
 
-__all__ = ["Work"]
-
 
 class Work:
     """One site's share in a study."""
