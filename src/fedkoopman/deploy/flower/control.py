@@ -40,7 +40,7 @@ class Node:
 def start_run(
     address: str, *, certificates: Path | None = None, settings: Path | None = None
 ) -> int:
-    """Start a run and give its id; the server loop then acquires its task (`server_task`).
+    """Start a run and give its id; the server loop then acquires its task (`tasks`).
 
     Arguments:
         settings: the file that `flower_apps.server_app` reads, if Flower itself starts the loop.

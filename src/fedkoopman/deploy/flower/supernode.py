@@ -33,8 +33,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.programs import configure_flower
+from fedkoopman.deploy.flower.programs import AdaptiveInterval, configure_flower
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError
 
