@@ -10,13 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.site.accounts import counts_of, trained_by_slot
+from fedkoopman.deploy.site.buffer import account_of, trained_by_slot
 from fedkoopman.deploy.site.site_socket import socket_path
 from fedkoopman.deploy.site.store import reading
 
@@ -361,7 +362,7 @@ class Federation:
     def accounts(self, lab: str) -> dict[str, int]:
         """What a site's store says of its samples."""
         with reading(self.state(lab)) as store:
-            return counts_of(store)
+            return asdict(account_of(store))
 
     def trained(self, lab: str) -> dict[int, int]:
         """Samples by the slot whose saved model holds them, as a site's store has it."""

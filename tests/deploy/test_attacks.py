@@ -34,10 +34,9 @@ import fedkoopman as fk
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.flower.courier import content_of
 from fedkoopman.deploy.flower.programs import environment, make_secret, supernode_command
-from fedkoopman.deploy.provisioning.kit import open_kit
+from fedkoopman.deploy.provisioning.kit import FORMAT, MAGIC, PLAIN, open_kit
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.provisioning.proxy import find_nginx
-from fedkoopman.deploy.provisioning.sealing import FORMAT, MAGIC, PLAIN
 from fedkoopman.deploy.site.site_socket import LENGTH, ask
 from fedkoopman.deploy.wire import (
     LARGEST,

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import fedkoopman as fk
-from fedkoopman.deploy.server.faults import STEPS, VARIABLE
+from fedkoopman.deploy.server.coordinator import CRASH, STEPS
 from fedkoopman.deploy.site.store import reading
 
 from .bookkeeping import check_books, check_live
@@ -43,7 +43,7 @@ def test_the_loop_killed_at_each_step_learns_the_same(tmp_path: Path, seed: int)
     )
     slots = random.Random(seed).sample(range(1, 9), len(STEPS))
     crashes = ",".join(f"{step}:{slot}" for step, slot in zip(STEPS, slots, strict=True))
-    with Federation(study, env={VARIABLE: crashes}).start() as federation:
+    with Federation(study, env={CRASH: crashes}).start() as federation:
         federation.finish(600)
     assert federation.said("serve").count("server loop was ended by SIGKILL") == len(STEPS)
     check_books(federation)

@@ -30,8 +30,6 @@ from fedkoopman.durable import new_file, private_directory, sync_directory, writ
 from fedkoopman.errors import ComputationError, InputError, short, system_error
 from fedkoopman.version import __version__
 
-__all__ = ["Saved", "backup", "restore"]
-
 FORMAT = 1
 HEAD, LIST = "fedkoopman-backup.json", "fedkoopman-backup-files.json"
 """Names of the first entry, which says what was saved, and of the last one, which lists all."""

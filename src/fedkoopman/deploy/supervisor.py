@@ -29,8 +29,6 @@ from typing import IO
 from fedkoopman.durable import writing
 from fedkoopman.errors import ComputationError, InputError, system_error
 
-__all__ = ["Child", "Process", "Supervisor"]
-
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
 LOG_BYTES, LOG_FILES = 2 * 2**20, 5

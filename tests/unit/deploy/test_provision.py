@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import expires, hosts_of
+from fedkoopman.deploy.provisioning.certificates import expires, hosts_of, matches
 from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
-from fedkoopman.deploy.provisioning.kit import open_kit, read_kit
+from fedkoopman.deploy.provisioning.kit import normal_code, open_kit, read_kit
 from fedkoopman.deploy.provisioning.provision import Provisioned, provision, shared_study
 from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.provisioning.sealing import normal_code
-from fedkoopman.deploy.provisioning.signing import matches
 from fedkoopman.errors import InputError
 
 STUDY = """

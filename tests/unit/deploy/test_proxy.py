@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.deploy.provisioning.certificates import authority, server_certificate
 from fedkoopman.deploy.provisioning.proxy import (
     LARGEST_MESSAGE,
     UNITS,
@@ -27,7 +28,6 @@ from fedkoopman.deploy.provisioning.proxy import (
     nginx_conf,
     service_files,
 )
-from fedkoopman.deploy.provisioning.signing import authority, server_certificate
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 

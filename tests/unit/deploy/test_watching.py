@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from unit.deploy.site_lab import make_site
 
+from fedkoopman.deploy.site.intake import Settling, candidates, content_digest, file_key
 from fedkoopman.deploy.site.site_socket import Rate
-from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key
 from fedkoopman.errors import InputError
 
 

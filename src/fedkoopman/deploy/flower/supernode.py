@@ -33,24 +33,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.programs import configure_flower
+from fedkoopman.deploy.flower.programs import AdaptiveInterval, configure_flower
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
     from flwr.supernode.fleet_http_client import FleetHttpClient
-
-__all__ = [
-    "REFUSAL",
-    "drop_finished_tasks",
-    "exit_on_lost_message",
-    "main",
-    "refusal",
-    "remember_node",
-    "shorten_waits",
-    "sign_off",
-]
 
 REFUSAL = "the server "
 """How a line begins that `join` shows to the people at a site."""

@@ -17,17 +17,13 @@ from datetime import datetime
 from pathlib import Path
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import read_file
-from fedkoopman.deploy.provisioning.kit import read_kit, seal
+from fedkoopman.deploy.provisioning.certificates import node_keys, read_file
+from fedkoopman.deploy.provisioning.kit import new_code, normal_code, read_kit, seal
 from fedkoopman.deploy.provisioning.kit_content import KEYS, fingerprint, kit_content
 from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
-from fedkoopman.deploy.provisioning.signing import node_keys
 from fedkoopman.durable import held, private_directory, write_private, writing
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
-
-__all__ = ["FleetDirectory"]
 
 LOCK = ".lock"
 Files = Mapping[str, bytes]

@@ -15,8 +15,6 @@ from pathlib import Path
 from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError
 
-__all__ = ["find_nginx", "nginx_command", "nginx_conf", "service_files", "write_services"]
-
 PUBLIC_PORT = 8443
 SUPERLINK_PORT = 9092
 LARGEST_MESSAGE = 65

@@ -15,8 +15,6 @@ from fedkoopman.config.site_sections import SiteName
 from fedkoopman.durable import write_private
 from fedkoopman.errors import InputError, short, system_error, unknown_name
 
-__all__ = ["Enrolled", "Roster", "check_names"]
-
 FILE = "roster.json"
 FORMAT = 1
 BACKUP = "put it back from a backup"

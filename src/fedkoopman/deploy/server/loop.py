@@ -30,11 +30,9 @@ if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
 
     from fedkoopman.config.study import Study
-    from fedkoopman.deploy.exchange import Fleet
     from fedkoopman.deploy.provisioning.roster import Roster
+    from fedkoopman.deploy.wire import Fleet
     from fedkoopman.runs.run import Progress
-
-__all__ = ["federate", "main", "run_on"]
 
 REJOIN = 90.0
 """Seconds for which a restarted server waits for the sites that it had."""
@@ -86,7 +84,7 @@ def federate(
             finished one tries to tell them that it is finished.
         about: further entries of the status.
     """
-    from fedkoopman.deploy.servable import check_servable
+    from fedkoopman.deploy.provisioning.kit_content import check_servable
     from fedkoopman.deploy.server.coordinator import Coordinator
     from fedkoopman.deploy.server.rounds import Rounds
     from fedkoopman.deploy.server.server_state import ServerDirectory
@@ -173,7 +171,7 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
 
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
-    from fedkoopman.deploy.flower.server_task import acquire_server_task
+    from fedkoopman.deploy.flower.tasks import acquire_server_task
 
     certificates = settings["certificates"]
     with acquire_server_task(

@@ -10,8 +10,6 @@ from typing import Any
 
 from fedkoopman.errors import InputError
 
-__all__ = ["CONTENT_TYPE", "metrics_text", "serve_metrics"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 RUN = {

@@ -23,8 +23,6 @@ from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.run_directory import RunDirectory
 from fedkoopman.runs.seed_directory import SeedDirectory
 
-__all__ = ["ServerDirectory", "ServerState", "Standing"]
-
 FORMAT = 1
 STRIKES = 3
 """Rejections in a row after which a site is set aside."""

@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.deploy.server.server_state import ServerState
 
-__all__ = [
-    "EXPIRY_DAYS",
-    "LivePage",
-    "StatusFile",
-    "alive",
-    "days_left",
-    "delete_requests",
-    "now",
-    "read_site_status",
-    "read_status",
-    "readmission_requests",
-    "request_readmission",
-]
-
 FILE = "status.json"
 FORMAT = 1
 REQUESTS = "readmit"

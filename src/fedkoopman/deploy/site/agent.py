@@ -17,7 +17,7 @@ from typing import Any
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.servable import check_servable
+from fedkoopman.deploy.provisioning.kit_content import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
 from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.site.store import Store, StoreError, now
@@ -37,8 +37,6 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import NUMERICS, __version__
-
-__all__ = ["Agent"]
 
 LOG = logging.getLogger("fedkoopman.agent")
 RATE, BURST = 20.0, 40
@@ -100,11 +98,9 @@ class Agent:
     ) -> None:
         """Load what computes, and read what was recorded."""
         from fedkoopman.deploy.site.buffer import Buffer
-        from fedkoopman.deploy.site.held_out_scores import HeldOutScores
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
-        from fedkoopman.deploy.site.site_answers import SiteAnswers
-        from fedkoopman.deploy.site.work import Work
+        from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
 

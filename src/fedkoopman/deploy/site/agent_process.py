@@ -26,8 +26,6 @@ from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
 from fedkoopman.user_code import blamed
 
-__all__ = ["main", "withheld"]
-
 LOG = logging.getLogger("fedkoopman.agent")
 STOPPED, FAILED = 0, 1
 LOOK = 0.5

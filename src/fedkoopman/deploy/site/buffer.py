@@ -5,7 +5,7 @@ counted what; training in that slot uses exactly this, whatever arrives meanwhil
 until the server says what became of it: `acknowledge` then spends its data for good, if the saved
 model holds them, or lets them wait again.
 
-At most one update is unacknowledged, and no slot is trained that the server said is over; so that a
+At most one update is unacknowledged, and no slot is trained that the server said is over. So a
 message that comes twice, late or out of order can neither lose data nor have them trained twice.
 """
 
@@ -16,12 +16,36 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.site.accounts import Account, Counted, account_of, counted, trained_by_slot
 from fedkoopman.deploy.site.store import Store, noted, put_note
 from fedkoopman.errors import InputError
 from fedkoopman.federation.arrivals import drawn
 
-__all__ = ["Buffer", "Kept"]
+
+@dataclass(frozen=True)
+class Counted:
+    """Samples and segments that were counted for a slot."""
+
+    samples: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class Account:
+    """Numbers of samples; `delivered` is always `trained` plus `buffered`.
+
+    Attributes:
+        delivered: all that arrived.
+        trained: those that a saved model was trained on.
+        buffered: those that wait, including those of an unacknowledged update.
+        unacknowledged: those of an unacknowledged update.
+        segments: how many segments wait.
+    """
+
+    delivered: int
+    trained: int
+    buffered: int
+    unacknowledged: int
+    segments: int
 
 
 @dataclass(frozen=True)
@@ -229,6 +253,41 @@ class Buffer:
         c.execute(f"DELETE FROM reservations WHERE slot <> ? AND delivery IN {spent}", (slot, slot))
         c.execute("DELETE FROM pending WHERE slot = ?", (slot,))
         c.execute("DELETE FROM polls WHERE slot = ?", (slot,))
+
+
+def counted(c: sqlite3.Connection, slot: int) -> Counted:
+    """What was counted for a slot."""
+    ((samples, segments),) = c.execute(
+        "SELECT total(samples), count(*) FROM reservations JOIN deliveries ON delivery = "
+        "deliveries.number JOIN segments ON segment = segments.number WHERE slot = ?",
+        (slot,),
+    )
+    return Counted(int(samples), segments)
+
+
+def account_of(c: sqlite3.Connection) -> Account:
+    """The account of a store."""
+    ((delivered, trained, waiting),) = c.execute(
+        "SELECT total(samples), total(samples * (consumed IS NOT NULL)), total(consumed IS NULL) "
+        "FROM deliveries JOIN segments ON segment = segments.number"
+    )
+    pending = [counted(c, slot).samples for (slot,) in c.execute("SELECT slot FROM pending")]
+    return Account(
+        delivered=int(delivered),
+        trained=int(trained),
+        buffered=int(delivered) - int(trained),
+        unacknowledged=sum(pending),
+        segments=int(waiting),
+    )
+
+
+def trained_by_slot(c: sqlite3.Connection) -> dict[int, int]:
+    """Samples by the slot whose saved model was trained on them."""
+    rows = c.execute(
+        "SELECT consumed, sum(samples) FROM deliveries JOIN segments ON segment = segments.number "
+        "WHERE consumed IS NOT NULL GROUP BY consumed ORDER BY consumed"
+    )
+    return {int(slot): int(samples) for slot, samples in rows}
 
 
 def _check_current(c: sqlite3.Connection, slot: int) -> None:

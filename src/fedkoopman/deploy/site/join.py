@@ -31,8 +31,6 @@ from fedkoopman.errors import InputError, short
 from fedkoopman.signals import stop_requested
 from fedkoopman.version import __version__
 
-__all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
-
 LOOK = 0.2
 """Seconds between looks at the processes."""
 WRONG = 2

@@ -15,8 +15,6 @@ from pathlib import Path
 from fedkoopman.deploy.site.store import Store, StoreError, now, reading
 from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused, Reply
 
-__all__ = ["Ledger", "LedgerEntry", "ledger_entries", "ledger_totals"]
-
 REMEMBERED = 1_000
 """Refusals that are remembered while they cannot be written."""
 

@@ -16,12 +16,17 @@ from fedkoopman.data.estimator import ENOUGH, Estimator, Knowledge, estimator_of
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.data.triage import holds_out
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
-from fedkoopman.deploy.site.intake import LOG, Intake, made_of
+from fedkoopman.deploy.site.intake import (
+    LOG,
+    Intake,
+    candidates,
+    content_digest,
+    file_key,
+    made_of,
+    stamp_of,
+)
 from fedkoopman.deploy.site.store import StoreError
-from fedkoopman.deploy.site.watching import candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import InputError
-
-__all__ = ["Live"]
 
 
 class Live(Intake):

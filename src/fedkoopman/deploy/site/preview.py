@@ -33,8 +33,6 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.slot import ask
 
-__all__ = ["preview_lines"]
-
 NOBODY = "nobody (dry run)"
 
 

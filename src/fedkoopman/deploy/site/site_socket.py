@@ -20,8 +20,6 @@ from pathlib import Path
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError, PeerError, system_error
 
-__all__ = ["Rate", "ask", "listening", "serve", "socket_path"]
-
 LOG = logging.getLogger("fedkoopman.agent")
 AT_ONCE = 8
 """Connections that are served at the same time; others wait."""

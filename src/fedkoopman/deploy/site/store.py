@@ -19,8 +19,6 @@ from pathlib import Path
 from fedkoopman.durable import locked
 from fedkoopman.errors import InputError, MachineError
 
-__all__ = ["FILE", "Store", "StoreError", "reading", "state_directory"]
-
 FILE = "store.sqlite"
 LOCK = "agent.lock"
 CHECKED = 2**28
