@@ -78,18 +78,6 @@ def nginx_conf(
     return re.sub(r"\n\n(?= *\})", "\n", text)  # where a value is empty
 
 
-def nginx_command(fleet: Path, *settings: str) -> list[str]:
-    """How the proxy is started, in the foreground.
-
-    Arguments:
-        settings: for `nginx -g`, as "user root;".
-    """
-    for folder in ("proxy", "proxy/logs"):
-        private_directory(fleet / folder)
-    fixed = ["-p", str(fleet / "proxy"), "-c", str(fleet / "nginx.conf")]
-    return [find_nginx() or "nginx", *fixed, "-g", " ".join(["daemon off;", *settings])]
-
-
 def service_files(fleet: Path, study: Path, server: str, superlink_port: int) -> dict[str, str]:
     """Units for systemd, and rotation of the proxy's logs, by name.
 

@@ -52,7 +52,6 @@ class Ledger:
     """Writes the ledger of a store."""
 
     def __init__(self, store: Store) -> None:
-        """Arguments: store: of the site."""
         self._store = store
         self._late: list[LedgerEntry] = []
         self._flood = 0
