@@ -41,12 +41,10 @@ def nginx_conf(
     Arguments:
         fleet: the fleet's directory, which has server.crt, server.key and ca.crt.
         host: the address to listen at; all addresses if empty.
-        public_port: the port to listen at.
         superlink_port: the SuperLink's, on loopback.
         secure_upstream: whether the SuperLink speaks TLS itself, as it does where sites have keys.
         to_stdout: log to standard output, for a parent that rotates logs, instead of to files.
-        rate: requests per second from one address.
-        burst: requests from one address that may come at once beyond that.
+        rate, burst: requests per second from one address, and how many at once beyond that.
     """
     check_path(fleet)
     bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -79,14 +77,7 @@ def nginx_conf(
 
 
 def service_files(fleet: Path, study: Path, server: str, superlink_port: int) -> dict[str, str]:
-    """Units for systemd, and rotation of the proxy's logs, by name.
-
-    Arguments:
-        fleet: the fleet's directory.
-        study: the study's file.
-        server: HOST:PORT as sites reach it.
-        superlink_port: the SuperLink's, on loopback.
-    """
+    """Units for systemd, and rotation of the proxy's logs, by name."""
     check_path(fleet)
     check_path(study)
     values = {

@@ -73,7 +73,6 @@ def federate(
         study: what is learnt; the files of its sites are with the sites.
         fleet: carries messages to the sites.
         roster: reads who is enrolled; that may change meanwhile.
-        out: the run directory.
         period: seconds from one slot's beginning to the next; 0 for as soon as possible.
         deadline: seconds that a site may take to answer.
         wait_for: sites that must have answered before the first slot; None for all.
@@ -139,12 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_on(grid: "HttpGrid", path: Path) -> None:
-    """Serve what a settings file says, in a process that Flower started.
-
-    Arguments:
-        grid: Flower's connection to the nodes.
-        path: of the settings.
-    """
+    """Serve what a settings file says, in a process that Flower started."""
     if _federated(_settings(path, KEYS), grid, lambda: False, threading.Event()) is None:
         raise ComputationError("the server was stopped: run it again, it continues from there")
 
@@ -213,11 +207,7 @@ def _federated(
 
 
 def slot_line(event: "Progress", names: Sequence[str]) -> str:
-    """A line about a finished slot.
-
-    Arguments:
-        names: of the sites, by their identities.
-    """
+    """A line about a finished slot; `names` are the sites', by their identities."""
     record = event.record
     words = [f"slot {event.slot:,} of {event.slots:,}"]
     for name in ("loss", "E"):

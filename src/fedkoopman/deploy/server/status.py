@@ -57,11 +57,8 @@ class StatusFile:
         """Replace the file.
 
         Arguments:
-            step: what the server does now.
             state: after the last finished slot.
-            roster: who is enrolled.
             seen: by site, `Rounds.seen`.
-            more: further entries.
         """
         sites = {
             site.name: {
@@ -128,11 +125,7 @@ def _of_site(state: "ServerState", name: str) -> dict[str, Any]:
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The status of a served run.
-
-    Arguments:
-        folder: the run directory.
-    """
+    """The status of a served run."""
     found = _read(
         folder / FILE,
         "name the directory that fedkoopman serve was given by --out, or a site file",
@@ -145,11 +138,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def read_site_status(folder: Path) -> dict[str, Any]:
-    """The status of a site, as its agent wrote it.
-
-    Arguments:
-        folder: the site's state directory.
-    """
+    """The status of a site, as its agent wrote it."""
     found = _read(folder / FILE, "its agent writes it: start it with fedkoopman join")
     return {"site": folder.name, **found}
 
@@ -194,12 +183,7 @@ def days_left(when: str) -> float | None:
 
 
 def request_readmission(folder: Path, site: str) -> None:
-    """Ask the server to readmit a site that it has set aside.
-
-    Arguments:
-        folder: the run directory.
-        site: its name.
-    """
+    """Ask the server to readmit a site that it has set aside."""
     sites = read_status(folder)["sites"]
     if site not in sites:
         raise unknown_name("site", site, sites)

@@ -57,13 +57,7 @@ class Ledger:
         self._flood = 0
 
     def write(self, peer: str, replies: Sequence[Reply], body: bytes) -> None:
-        """Write down what is about to leave; if that cannot be, it must not.
-
-        Arguments:
-            peer: to whom.
-            replies: what the body says.
-            body: the bytes.
-        """
+        """Write down what is about to leave; what cannot be written must not leave."""
         entry = _entry(peer, replies, body)
         rows = [*self._late, *self._flooded(), entry]
         try:
@@ -89,11 +83,7 @@ class Ledger:
 
 
 def ledger_entries(state: Path, since: datetime | None = None) -> list[LedgerEntry]:
-    """The ledger of a site's state directory, oldest first; its agent may run.
-
-    Arguments:
-        since: leave out what is older.
-    """
+    """The ledger of a site's state directory, oldest first; its agent may run."""
     with reading(state) as connection:
         return list(_rows(connection, since))
 
