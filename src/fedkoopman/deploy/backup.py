@@ -72,7 +72,6 @@ def backup(what: Sequence[Path], to: Path) -> Saved:
 
     Arguments:
         what: a server's run and fleet, a site's state: one or several.
-        to: the new file.
     """
     parts: dict[str, tuple[Path, str]] = {}
     for path in what:
@@ -216,7 +215,6 @@ def restore(file: Path, to: Path) -> Saved:
     """Put a backup's directories back, each under its own name.
 
     Arguments:
-        file: of the backup.
         to: the directory that they go into; made if it is missing.
     """
     damaged = InputError(f"{file} is damaged, or no backup: take another one; nothing was restored")

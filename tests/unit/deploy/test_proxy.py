@@ -24,7 +24,6 @@ from fedkoopman.deploy.provisioning.proxy import (
     LARGEST_MESSAGE,
     UNITS,
     find_nginx,
-    nginx_command,
     nginx_conf,
     service_files,
 )
@@ -34,6 +33,13 @@ from fedkoopman.errors import InputError
 needs_nginx = pytest.mark.skipif(find_nginx() is None, reason="needs nginx")
 NOW = datetime.now(UTC)
 PULL = "/v1/fleet/pull-messages"
+
+
+def nginx_command(fleet: Path) -> list[str]:
+    """How the proxy is started, in the foreground."""
+    (fleet / "proxy/logs").mkdir(parents=True, exist_ok=True)
+    fixed = ["-p", str(fleet / "proxy"), "-c", str(fleet / "nginx.conf")]
+    return [find_nginx() or "nginx", *fixed, "-g", "daemon off;"]
 
 
 class Upstream(ThreadingHTTPServer):

@@ -147,13 +147,7 @@ def supernode_command(
 
 
 def courier_command(*, port: int, secret: Path, socket: Path) -> list[str]:
-    """The courier between a SuperNode and the site agent.
-
-    Arguments:
-        port: the SuperNode's, on loopback.
-        secret: shared with the SuperNode.
-        socket: the agent's.
-    """
+    """The courier between a SuperNode and the site agent."""
     command = [sys.executable, "-m", "fedkoopman.deploy.flower.courier"]
     command += ["--runtime", f"{LOOPBACK}:{port}", "--secret", str(secret)]
     return [*command, "--socket", str(socket)]

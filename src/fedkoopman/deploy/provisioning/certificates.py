@@ -55,12 +55,7 @@ def hosts_of(path: Path) -> tuple[str, ...]:
 
 
 def warning(path: Path, now: datetime | None = None) -> str:
-    """A line about a server's certificate that expires soon, with the remedy; "" otherwise.
-
-    Arguments:
-        path: of the certificate, in a fleet's directory.
-        now: by default, the current time.
-    """
+    """A line about a server's certificate that expires soon, with the remedy; "" otherwise."""
     until = expires(path)
     left = until - (now or datetime.now(UTC))
     if left > NOTICE:
@@ -86,12 +81,9 @@ def certify(
     """Make the authority and the server's certificate if they are missing or must change.
 
     Arguments:
-        fleet: the directory.
         name: of the study.
         hosts: that the certificate must name, beside those that it already names.
         renew: whether the server's certificate is renewed in any case.
-        days: how long it is valid.
-        now: the current time.
 
     Returns lines about what was made.
     """
@@ -150,13 +142,7 @@ def need_cryptography() -> None:
 
 
 def authority(name: str, now: datetime, days: int = AUTHORITY_DAYS) -> tuple[bytes, bytes]:
-    """A new authority: its private key and its certificate, as PEM.
-
-    Arguments:
-        name: for people who look at the certificate.
-        now: from when it is valid.
-        days: for how long.
-    """
+    """A new authority: its private key and its certificate, as PEM."""
     need_cryptography()
     from cryptography import x509
 
@@ -177,11 +163,7 @@ def server_certificate(
     It expires no later than the authority does.
 
     Arguments:
-        ca_key: the authority's private key.
-        ca_crt: its certificate.
         hosts: names and addresses by which sites reach the server; loopback is always added.
-        now: from when it is valid.
-        days: for how long.
     """
     need_cryptography()
     from cryptography import x509

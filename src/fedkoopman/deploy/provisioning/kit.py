@@ -138,8 +138,6 @@ def seal(content: Mapping[str, bytes], path: Path, code: str | None) -> None:
     """Write a kit's file.
 
     Arguments:
-        content: from `kit_content`.
-        path: of the file.
         code: that unlocks it; None leaves it unsealed.
     """
     write_private(path, sealed(content, code))
@@ -149,7 +147,6 @@ def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
     """The files in a kit, checked, without writing any of them.
 
     Arguments:
-        path: of the kit's file.
         code: that unlocks it; None where it is not sealed.
     """
     try:
@@ -177,8 +174,6 @@ def open_kit(path: Path, into: Path, code: str | None) -> Kit:
     If the same kit was opened there before, nothing changes; another kit is replaced.
 
     Arguments:
-        path: of the kit's file.
-        into: the directory, as a site's `state/kit`.
         code: that unlocks it; None where it is not sealed.
     """
     content = read_kit(path, code)
@@ -237,7 +232,6 @@ def sealed(content: Mapping[str, bytes], code: str | None) -> bytes:
     """An archive of some files.
 
     Arguments:
-        content: by name.
         code: that unlocks it; None leaves it unsealed.
     """
     if len(content) > MOST_FILES:
@@ -259,7 +253,6 @@ def unsealed(data: bytes, code: str | None, name: str) -> dict[str, bytes]:
     """The files of an archive; refused if a single bit has changed.
 
     Arguments:
-        data: as `sealed` made it.
         code: that unlocks it; None where it is not sealed.
         name: of the file it was in, for messages.
     """

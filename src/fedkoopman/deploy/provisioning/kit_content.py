@@ -104,10 +104,7 @@ def kit_content(
 
     Arguments:
         shared: what all sites get, from `shared_files`.
-        site: for which the kit is.
         identity: the site's place in the roster, from 0.
-        clients: how many sites there are to be.
-        digest: of the study.
         keys: ca.crt, node.key and node.pub; empty for one machine only.
     """
     files = {**shared, **keys}
@@ -128,7 +125,6 @@ def check_content(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
     """Compare a kit's files with the manifest among them, which is returned.
 
     Arguments:
-        content: by name.
         where: the kit, for messages.
     """
     made = _manifest(content.get(MANIFEST, b""), where)

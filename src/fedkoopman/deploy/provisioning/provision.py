@@ -63,11 +63,7 @@ class Provisioned:
 
 
 def shared_study(path: Path) -> Study:
-    """Read a study for a federation of many machines, without its site files, which are elsewhere.
-
-    Arguments:
-        path: of the study's file.
-    """
+    """Read a study for a federation; its site files are on other machines, and not read."""
     study = Study.from_dict(read_toml(path), path.absolute().parent)
     if not study.sites.files:
         raise InputError(
@@ -110,16 +106,13 @@ def provision(
     """Make a fleet, or bring one up to date.
 
     Arguments:
-        path: of the study's file.
         sites: names of sites to enrol; None takes them from the study's site files, if they are on
             this machine and neither revoke nor renew is given.
         fleet: the directory; `fleet` beside the study by default.
         hosts: names and addresses by which sites reach the server.
         insecure: no keys and no TLS, for one machine.
         revoke: sites that may no longer take part.
-        renew: whether the server gets a new certificate.
-        days: how long a new one is valid.
-        now: by default, the current time.
+        days: for which a new certificate is valid.
     """
     study, now = shared_study(path), now or datetime.now(UTC)
     shared = shared_files(study)

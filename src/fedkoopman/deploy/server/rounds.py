@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
-from fedkoopman.deploy.server.status import now
+from fedkoopman.deploy.site.store import now
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,

@@ -176,12 +176,7 @@ def believed_scores(
 
 
 def check_measured(measured: Arrays, dim: int, lifted: int) -> str:
-    """Why a site's sums for the finished model cannot be; empty if they can.
-
-    Arguments:
-        dim: of the state.
-        lifted: of the lifted state.
-    """
+    """Why a site's sums for the finished model cannot be; empty if they can."""
     names = {"states", "count", "moments", "counts", "spans"}
     if set(measured) != names:
         return f"sends the sums {short(list(measured))}"

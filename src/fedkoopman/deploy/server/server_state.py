@@ -140,9 +140,7 @@ class ServerDirectory:
         """Make a run's directory, or take up an old one; nobody else may use it meanwhile.
 
         Arguments:
-            path: the directory.
             study: what is served; files of its sites are not looked at.
-            problem: what the study says of everybody.
             sites: all that are enrolled, in order.
         """
         with RunDirectory.open(path, study, None, True, sites) as directory:

@@ -70,7 +70,6 @@ def judged(
     Arguments:
         asked: by site in the order of the roster, its place, the samples that waited there, and
             what it was asked.
-        schemas: of the algorithm's messages.
         recent: accepted updates of earlier slots.
     """
     found, accepted = [], []
@@ -95,8 +94,7 @@ def heard(
     """Note who answered, and who has done what follows from the acknowledgement.
 
     Arguments:
-        replies: by site.
-        when: they answered, by site.
+        when: by site, the time of its answer.
     """
     changes = {}
     for name, batch in replies.items():

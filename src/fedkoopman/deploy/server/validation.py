@@ -89,11 +89,7 @@ def check_polled(reply: Polled, slot: int, drawn: bool) -> str:
 
 
 def check_answered(reply: Answered, asked: Expected, recent: Sequence[Accepted]) -> Verdict:
-    """Whether an answer may become part of the server's state.
-
-    Arguments:
-        recent: accepted updates of earlier slots.
-    """
+    """Whether an answer may become part of the server's state."""
     if reply.site != asked.site:
         return Verdict(f"speaks for {short(reply.site)}", stale=True)
     if reply.slot != asked.slot:

@@ -63,8 +63,6 @@ class Agent:
         Arguments:
             site, study: what the site has, and what it takes part in.
             identity: its place among all sites, from 0.
-            clients: how many there are.
-            state: the site's directory.
             settle: seconds for which a file must not have changed before it is read.
             agreed: tells why the site does not consent to the study, or nothing; it is asked before
                 every answer.
@@ -147,12 +145,7 @@ class Agent:
         self.work.warm(self.buffer.account().buffered, self._scores.test_set())
 
     def answer(self, body: bytes, peer: str) -> bytes:
-        """Answer one message; the answer is in the ledger before it is returned.
-
-        Arguments:
-            body: a batch of requests, from whomever.
-            peer: who gets the answer, for the ledger.
-        """
+        """Answer one message; the answer is in the ledger before it is returned."""
         if not self._rate.allows():
             self.ledger.count_refusal()
             reason = f"more than {RATE:g} messages a second: wait a little, and ask again"

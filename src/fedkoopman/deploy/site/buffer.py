@@ -10,7 +10,8 @@ message that comes twice, late or out of order can neither lose data nor have th
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,13 +88,7 @@ class Buffer:
         with self._store.writing() as c:
             _check_current(c, slot)
             if not _polled(c, slot):
-                self._draw(c, slot)
-                c.execute("INSERT INTO polls VALUES (?)", (slot,))
-                c.execute(
-                    "INSERT INTO reservations SELECT ?, number FROM deliveries "
-                    "WHERE consumed IS NULL AND (arrived IS NULL OR arrived <= ?)",
-                    (slot, slot),
-                )
+                self._count(c, slot)
             return counted(c, slot)
 
     def kept(self, slot: int) -> Kept | None:
@@ -106,10 +101,7 @@ class Buffer:
 
     def states(self, slot: int) -> list[NDArray[np.float64]]:
         """States (T, d) of what was counted for a slot, in the order of arrival."""
-        with self._store.looking() as c:
-            _check_current(c, slot)
-            if not _polled(c, slot):
-                raise InputError(f"slot {slot} was not polled: poll before training")
+        with self._looking(slot) as c:
             rows = c.execute(
                 "SELECT samples, states FROM reservations JOIN deliveries ON delivery = "
                 "deliveries.number JOIN segments ON segment = segments.number "
@@ -124,10 +116,7 @@ class Buffer:
 
     def arrived(self, slot: int) -> list[NDArray[np.float64]]:
         """States (T, d) of all that ever arrived, up to what was counted for a slot."""
-        with self._store.looking() as c:
-            _check_current(c, slot)
-            if not _polled(c, slot):
-                raise InputError(f"slot {slot} was not polled: poll before asking")
+        with self._looking(slot) as c:
             rows = c.execute(
                 "SELECT samples, states FROM deliveries JOIN segments ON segment = segments.number "
                 "JOIN contents USING (segment) WHERE consumed IS NOT NULL OR deliveries.number IN "
@@ -135,6 +124,15 @@ class Buffer:
                 (slot,),
             ).fetchall()
         return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+
+    @contextmanager
+    def _looking(self, slot: int) -> Iterator[sqlite3.Connection]:
+        """A connection for reading what was counted for a slot."""
+        with self._store.looking() as c:
+            _check_current(c, slot)
+            if not _polled(c, slot):
+                raise InputError(f"slot {slot} was not polled: poll before asking")
+            yield c
 
     def keep(self, slot: int, base: str, reply: bytes) -> None:
         """Keep an update until it is acknowledged, instead of another one of the same slot."""
@@ -190,10 +188,15 @@ class Buffer:
         with self._store.looking() as c:
             return account_of(c)
 
-    def trained(self) -> dict[int, int]:
-        """Samples by the slot whose saved model holds them."""
-        with self._store.looking() as c:
-            return trained_by_slot(c)
+    def _count(self, c: sqlite3.Connection, slot: int) -> None:
+        """Count what waits for a slot; drawn segments have a slot in which they arrive."""
+        self._draw(c, slot)
+        c.execute("INSERT INTO polls VALUES (?)", (slot,))
+        c.execute(
+            "INSERT INTO reservations SELECT ?, number FROM deliveries "
+            "WHERE consumed IS NULL AND (arrived IS NULL OR arrived <= ?)",
+            (slot, slot),
+        )
 
     def _draw(self, c: sqlite3.Connection, slot: int) -> None:
         """Let arrive what arrives up to a slot, as in a local run."""
@@ -224,13 +227,7 @@ class Buffer:
         if not _polled(c, slot):
             if self._succeeds is None:
                 return ""
-            self._draw(c, slot)
-            c.execute("INSERT INTO polls VALUES (?)", (slot,))
-            c.execute(
-                "INSERT INTO reservations SELECT ?, number FROM deliveries "
-                "WHERE consumed IS NULL AND arrived <= ?",
-                (slot, slot),
-            )
+            self._count(c, slot)
         spent = counted(c, slot)
         self._consume(c, slot)
         return (

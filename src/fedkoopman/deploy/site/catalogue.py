@@ -5,7 +5,7 @@ only when the last one is stored. After a crash, the segments of an unfinished f
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, overload
 
@@ -75,7 +75,6 @@ class HeldOutSegments(Sequence[HeldOut]):
     """Held-out segments, each read from the store when it is looked at."""
 
     def __init__(self, store: Store) -> None:
-        """Arguments: store: where they are kept."""
         self._store = store
         with store.looking() as c:
             rows = c.execute(
@@ -92,19 +91,13 @@ class HeldOutSegments(Sequence[HeldOut]):
     def __len__(self) -> int:
         return len(self._found)
 
-    def __iter__(self) -> Iterator[HeldOut]:
-        return (self._read(place) for place in range(len(self)))
-
     @overload
     def __getitem__(self, place: int) -> HeldOut: ...
     @overload
     def __getitem__(self, place: slice) -> list[HeldOut]: ...
     def __getitem__(self, place: int | slice) -> HeldOut | list[HeldOut]:
         if isinstance(place, slice):
-            return [self._read(i) for i in range(len(self))[place]]
-        return self._read(place)
-
-    def _read(self, place: int) -> HeldOut:
+            return [self[i] for i in range(len(self))[place]]
         number, samples = self._found[place]
         with self._store.looking() as c:
             name, states, observations = c.execute(
@@ -121,7 +114,6 @@ class Catalogue:
     """The files and segments of a store; one thread writes."""
 
     def __init__(self, store: Store) -> None:
-        """Arguments: store: where they are kept."""
         self._store = store
 
     def files(self) -> dict[str, Entry]:

@@ -236,10 +236,7 @@ def made_of(
     """A segment as the store keeps it.
 
     Arguments:
-        name: its own within the site.
-        states: (T, d).
-        implausible: why the estimator takes them for useless.
-        held_out: whether it is kept for evaluation.
+        implausible: why the estimator takes the states for useless; empty if it does not.
     """
     kind, reason = triage(study, segment, states, implausible, held_out)
     return Made(name, kind, reason, states, segment.observations if kind == "held-out" else None)
@@ -263,11 +260,6 @@ class Settling:
     """Remembers since when files have not changed."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """Arguments:
-
-        seconds: for how long a file must not have changed.
-        clock: a monotonic clock.
-        """
         self._seconds, self._clock = seconds, clock
         self._seen: dict[Path, tuple[Stamp, float]] = {}
 

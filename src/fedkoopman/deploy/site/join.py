@@ -66,8 +66,6 @@ def prepare(
     """Read the site file, and open its kit if that has not been done.
 
     Arguments:
-        path: of the site file.
-        server: HOST:PORT.
         kit: the kit's file; None: NAME.kit beside the site file, or the one opened before.
         state: the site's directory; None: `.fedkoopman/NAME` beside the site file.
         insecure: whether to go without TLS and keys, on this machine alone.

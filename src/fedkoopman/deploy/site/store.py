@@ -262,12 +262,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def state_directory(site_path: Path, name: str) -> Path:
-    """Where a site's state is by default.
-
-    Arguments:
-        site_path: of the site file.
-        name: of the site.
-    """
+    """Where a site's state is by default."""
     return site_path.absolute().parent / ".fedkoopman" / name
 
 

@@ -158,13 +158,6 @@ class SiteAnswers:
     """Answers from what was counted for a slot, and keeps what spends data."""
 
     def __init__(self, site: str, work: Work, buffer: Buffer, envelope: Envelope) -> None:
-        """Arguments:
-
-        site: its name.
-        work: what computes.
-        buffer: what was counted, and where answers are kept.
-        envelope: with which answers are kept.
-        """
         self._site, self._work, self._buffer, self._envelope = site, work, buffer, envelope
 
     def of(self, request: Ask) -> Answered:
@@ -198,12 +191,6 @@ class HeldOutScores:
     """Scores models, the same one only once."""
 
     def __init__(self, site: str, work: Work, intake: Intake) -> None:
-        """Arguments:
-
-        site: its name.
-        work: what computes.
-        intake: what was held out.
-        """
         self._site, self._work, self._intake = site, work, intake
         self._test: tuple[int, TestSet | None] = (-1, None)
         self._last: tuple[tuple[str, bool, int], Evaluated] | None = None
