@@ -17,7 +17,7 @@ MODULES = sorted(
 
 def named(text: str) -> list[str]:
     """Modules and patterns that a page names, as `deploy/wire.py` or `paper/fig_*.py`."""
-    return re.findall(r"`([\w/*-]+\.py)`", text)
+    return re.findall(r"`(?!tests/)([\w/*-]+\.py)`", text)
 
 
 def lacking(text: str) -> tuple[list[str], list[str]]:
