@@ -319,7 +319,7 @@ def test_an_old_reply_sent_again(field: Field) -> None:
     if not field.liar.truths:
         field.lie(UPDATES["samples"][0])
     old = field.liar.truths[-1]
-    assert "sends an update for slot" in field.lie(lambda *_: old)
+    assert "answers for slot" in field.lie(lambda *_: old)
 
 
 def test_a_site_that_keeps_lying_is_set_aside(field: Field) -> None:
