@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from deploy.lies import COUNTS, UPDATES
 
-from fedkoopman.deploy.exchange import Failure
-from fedkoopman.deploy.server.requests import judged
 from fedkoopman.deploy.server.rounds import Answers, ask, site_of
+from fedkoopman.deploy.server.standings import judged
 from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import (
     Answered,
     Ask,
     Envelope,
+    Failure,
     Poll,
     Polled,
     Request,
