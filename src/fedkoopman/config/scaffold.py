@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.site_sections import SiteName
+from fedkoopman.config.tables import SiteName
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.paths import folder_name

@@ -1,13 +1,16 @@
-"""Rules for the values of a study that are tables: covariances, sensors, parameters by name."""
+"""Rules for values that only study and site files have: covariances, sensors, tables, names."""
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.rules import (
     Choice,
     Matrix,
+    Names,
     Real,
     Row,
     Rule,
@@ -18,6 +21,9 @@ from fedkoopman.rules import (
 )
 from fedkoopman.sensors import SENSORS
 from fedkoopman.user_code import is_reference
+
+MOST_HELD_OUT = 0.9
+_NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,6 @@ def _covariance_matrix(value: Any, key: str) -> tuple[tuple[float, ...], ...]:
             f"{key} is {len(rows)} x {len(rows[0])}: a covariance has as many rows as columns"
         )
     from fedkoopman.covariance import covariance
-    from fedkoopman.errors import short
 
     covariance(rows, len(rows), f"{key} = {short(plain(value))}")
     return rows
@@ -124,6 +129,90 @@ class Keyword:
         except InputError:
             raise refused(given, key, self.allows) from None
         return given if isinstance(given, int) else number
+
+
+@dataclass(frozen=True)
+class SiteName:
+    """A name that can stand in tables and in the names of files."""
+
+    allows: str = "letters, digits, dashes, dots and underscores, at most 100, none of them a slash"
+
+    def read(self, value: Any, key: str) -> str:
+        """The name as it is."""
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            raise refused(value, key, self.allows)
+        return value
+
+
+@dataclass(frozen=True)
+class OptionalName:
+    """A column's name, "" for none, or "auto" for the column with the usual name."""
+
+    allows: str = '"auto", a column\'s name, or "" for none'
+
+    def read(self, value: Any, key: str) -> str:
+        """The name as it is."""
+        if value == "":
+            return ""
+        try:
+            return Text().read(value, key)
+        except InputError:
+            raise refused(value, key, self.allows) from None
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """A share of the segments, or their names."""
+
+    allows: str = f"a number from 0 to {MOST_HELD_OUT:g}, or a list of names of segments"
+
+    def read(self, value: Any, key: str) -> float | tuple[str, ...]:
+        """The share as a float, or the names as a tuple."""
+        if isinstance(value, list | tuple):
+            return Names(self.allows).read(value, key)
+        try:
+            return Real(0.0, MOST_HELD_OUT).read(value, key)
+        except InputError:
+            raise refused(value, key, self.allows) from None
+
+
+@dataclass(frozen=True)
+class SiteCovariance(Covariance):
+    """A covariance as in studies; a bare list is a diagonal, and a list of rows is a matrix."""
+
+    allows: str = (
+        "a variance >= 0, a list of variances, { diagonal = [...] } or { matrix = [[...], ...] }"
+    )
+
+    def read(self, value: Any, key: str) -> float | dict[str, Any]:
+        """As of `Covariance`."""
+        given = plain(value)
+        if isinstance(given, list | tuple) and given:
+            form = "matrix" if isinstance(given[0], list | tuple) else "diagonal"
+            given = {form: given}
+        return super().read(given, key)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Plausible values of states by name; an end may be infinite."""
+
+    allows: str = "a table [bounds] with [lowest, highest] by state, such as theta = [-20.0, 20.0]"
+
+    def read(self, value: Any, key: str) -> dict[str, tuple[float, float]]:
+        """The table, its values as pairs of floats."""
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise refused(value, key, self.allows)
+        return {name: _interval(plain(entry), f"{key}.{name}") for name, entry in value.items()}
+
+
+def _interval(value: Any, key: str) -> tuple[float, float]:
+    numbers = value if isinstance(value, list | tuple) and len(value) == 2 else (True, True)
+    if not any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers):
+        low, high = map(float, numbers)
+        if low < high and (math.isfinite(low) or math.isfinite(high)):
+            return low, high
+    raise refused(value, key, "[lowest, highest], two numbers of which the first is less")
 
 
 TABLES = (Covariance, Sensor, ByName)

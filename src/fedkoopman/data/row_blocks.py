@@ -16,8 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import AUTO, DataSection
+from fedkoopman.config.site_file import AUTO, DataSection, SiteFile
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkoopman.config.loader import parse_toml, toml_key, toml_value
 from fedkoopman.config.study import Study
-from fedkoopman.config.toml import parse_toml, toml_key, toml_value
 from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.paths import folder_name

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import DataSection
+from fedkoopman.config.site_file import DataSection, SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
