@@ -20,7 +20,8 @@ import fedkoopman as fk
 from fedkoopman.config import study as study_module
 from fedkoopman.config.loader import Section, key, part
 from fedkoopman.config.scaffold import example_files, write_scaffold
-from fedkoopman.config.study import Study, TrainingSection
+from fedkoopman.config.sections import TrainingSection
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.provision import provision, shared_study
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.join import Joining, agreed, consent, prepare

@@ -36,8 +36,6 @@ def key(default: Any, rule: Rule, says: str, symbol: str = "") -> Any:
     """A field of a study.
 
     Arguments:
-        default: its value where none is given.
-        rule: what it may be.
         says: what it means, in one line.
         symbol: the paper's symbol.
     """
@@ -106,11 +104,7 @@ class Section:
 
     @classmethod
     def from_table(cls: type[Same], table: object, known: Iterable[str]) -> Same:
-        """Read a table of the file; what is missing takes its default.
-
-        Arguments:
-            known: as of `check_keys`.
-        """
+        """Read a table of the file; what is missing takes its default."""
         if not isinstance(table, Mapping):
             names = ", ".join(field.name for field in keys_of(cls))
             raise InputError(

@@ -124,7 +124,6 @@ class DataSection(Section):
         """Refuse a list of scales or shifts that is not one per observed column.
 
         Arguments:
-            columns: how many there are.
             source: who says so, as it stands before the number.
         """
         for name in ("scale", "shift"):
@@ -211,7 +210,6 @@ class SiteFile(Section):
         """A site file from nested tables; what is missing takes its default.
 
         Arguments:
-            table: as `tomllib` reads it.
             path: where the file is, or would be.
         """
         cls.check_keys(table, cls.known())
@@ -264,7 +262,6 @@ class SiteFile(Section):
         """Refuse what does not fit the number of observed components.
 
         Arguments:
-            count: how many there are.
             source: who says so, as it stands before the number.
         """
         said = f"{source} {count} component{'s' * (count > 1)}"
@@ -282,11 +279,7 @@ class SiteFile(Section):
         self.data.check_scale(count, source)
 
     def check_states(self, names: Sequence[str]) -> None:
-        """Refuse what does not fit the system.
-
-        Arguments:
-            names: of its states.
-        """
+        """Refuse what does not fit the system."""
         dim = len(names)
         said = f"the system has {dim} state{'s' * (dim > 1)}"
         with naming(self.path):

@@ -10,13 +10,13 @@ construction; `Study.check` does the rest, and `Study.load` calls it.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from fedkoopman.config.digest import digest_of, lasting
 from fedkoopman.config.loader import Section, key, part, read_toml, unknown_key, value_of
 from fedkoopman.config.sections import (
-    ACTIVATIONS,
     AggregationSection,
     AlgorithmSection,
     ClientsSection,
@@ -35,22 +35,7 @@ from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
 from fedkoopman.rules import SEED, Choice, OneOrEach, Rule, Text, Whole
 
-__all__ = [
-    "ACTIVATIONS",
-    "SCHEMES",
-    "ClientsSection",
-    "EstimationSection",
-    "EvaluationSection",
-    "NetworkSection",
-    "PolicySection",
-    "RecordingsSection",
-    "SegmentsSection",
-    "SitesSection",
-    "Study",
-    "SystemSection",
-    "TrainingSection",
-    "per_client",
-]
+__all__ = ["SCHEMES", "Study", "per_client"]
 
 SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized")
 
@@ -111,7 +96,6 @@ class Study(Section):
         """Read a study file and check all of it, the system included.
 
         Arguments:
-            path: a TOML file.
             values: what replaces the file's, by dotted key, as for `with_values`.
         """
         path = Path(path)
@@ -190,11 +174,7 @@ class Study(Section):
         return digest_of(self.lasting_dict())
 
     def seeded_digest(self, seed: int | None = None) -> str:
-        """The digest with a seed: what a checkpoint, a site's store and every message name.
-
-        Arguments:
-            seed: the study's own by default.
-        """
+        """The digest with a seed: what a checkpoint, a site's store and every message name."""
         return f"{self.digest()}:{self.seed if seed is None else seed}"
 
 
@@ -204,7 +184,6 @@ def _put(table: dict[str, Any], name: str, given: Any, rules: Mapping[str, Rule]
     Arguments:
         name: as "slots", "training.epochs" or "system.parameters.b".
         given: the value, or text as for `value_of`; a section takes a table of some of its keys.
-        rules: of every dotted key.
     """
     sections = {known.partition(".")[0] for known in rules if "." in known}
     if name in sections:
@@ -241,11 +220,8 @@ def _check_client_lists(study: Study) -> None:
     """Every list with one per client has that many entries."""
     count = study.clients.count
     lists = {
-        name: getattr(study, section)
-        if not attribute
-        else getattr(getattr(study, section), attribute)
+        name: attrgetter(name)(study)
         for name, rule in study.rules().items()
-        for section, _, attribute in [name.partition(".")]
         if isinstance(rule, OneOrEach) and rule.of == "client"
     }
     lists |= {f"clients.dynamics.{name}": v for name, v in study.clients.dynamics.items()}

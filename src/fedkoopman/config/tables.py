@@ -26,6 +26,14 @@ MOST_HELD_OUT = 0.9
 _NAME = re.compile(r"\w[\w.-]{0,99}")
 
 
+def _read(rule: Rule, value: Any, key: str, allows: str) -> Any:
+    """A value by one of several rules, refused in the words of them all."""
+    try:
+        return rule.read(value, key)
+    except InputError:
+        raise refused(value, key, allows) from None
+
+
 @dataclass(frozen=True)
 class Covariance:
     """A variance, a diagonal or a matrix; its size is checked where the dimension is known."""
@@ -35,10 +43,7 @@ class Covariance:
     def read(self, value: Any, key: str) -> float | dict[str, Any]:
         """A float, or a table with tuples; matrices are symmetric and positive semi-definite."""
         if not isinstance(value, Mapping):
-            try:
-                return Real(0.0).read(value, key)
-            except InputError:
-                raise refused(value, key, self.allows) from None
+            return _read(Real(0.0), value, key, self.allows)
         if set(value) == {"diagonal"}:
             diagonal = Row(Real(0.0), "a list of numbers >= 0")
             return {"diagonal": diagonal.read(value["diagonal"], f"{key}.diagonal")}
@@ -106,7 +111,6 @@ class ByName:
     allows: str
 
     def read(self, value: Any, key: str) -> dict[str, Any]:
-        """The table."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise refused(value, key, self.allows)
         return {name: self.rule.read(entry, f"{key}.{name}") for name, entry in value.items()}
@@ -124,10 +128,7 @@ class Keyword:
         if isinstance(given, list | tuple):
             rule = Text() if given and isinstance(given[0], str) else Whole(0)
             return tuple(rule.read(entry, f"{key}[{i}]") for i, entry in enumerate(given))
-        try:
-            number = Real().read(given, key)
-        except InputError:
-            raise refused(given, key, self.allows) from None
+        number = _read(Real(), given, key, self.allows)
         return given if isinstance(given, int) else number
 
 
@@ -138,7 +139,6 @@ class SiteName:
     allows: str = "letters, digits, dashes, dots and underscores, at most 100, none of them a slash"
 
     def read(self, value: Any, key: str) -> str:
-        """The name as it is."""
         if not isinstance(value, str) or not _NAME.fullmatch(value):
             raise refused(value, key, self.allows)
         return value
@@ -151,13 +151,9 @@ class OptionalName:
     allows: str = '"auto", a column\'s name, or "" for none'
 
     def read(self, value: Any, key: str) -> str:
-        """The name as it is."""
         if value == "":
             return ""
-        try:
-            return Text().read(value, key)
-        except InputError:
-            raise refused(value, key, self.allows) from None
+        return _read(Text(), value, key, self.allows)
 
 
 @dataclass(frozen=True)
@@ -167,13 +163,9 @@ class HeldOut:
     allows: str = f"a number from 0 to {MOST_HELD_OUT:g}, or a list of names of segments"
 
     def read(self, value: Any, key: str) -> float | tuple[str, ...]:
-        """The share as a float, or the names as a tuple."""
         if isinstance(value, list | tuple):
             return Names(self.allows).read(value, key)
-        try:
-            return Real(0.0, MOST_HELD_OUT).read(value, key)
-        except InputError:
-            raise refused(value, key, self.allows) from None
+        return _read(Real(0.0, MOST_HELD_OUT), value, key, self.allows)
 
 
 @dataclass(frozen=True)
@@ -185,7 +177,6 @@ class SiteCovariance(Covariance):
     )
 
     def read(self, value: Any, key: str) -> float | dict[str, Any]:
-        """As of `Covariance`."""
         given = plain(value)
         if isinstance(given, list | tuple) and given:
             form = "matrix" if isinstance(given[0], list | tuple) else "diagonal"
@@ -200,7 +191,6 @@ class Bounds:
     allows: str = "a table [bounds] with [lowest, highest] by state, such as theta = [-20.0, 20.0]"
 
     def read(self, value: Any, key: str) -> dict[str, tuple[float, float]]:
-        """The table, its values as pairs of floats."""
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise refused(value, key, self.allows)
         return {name: _interval(plain(entry), f"{key}.{name}") for name, entry in value.items()}
