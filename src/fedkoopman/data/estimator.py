@@ -205,8 +205,6 @@ class Estimator:
     """One site's way from observations to states.
 
     Attributes:
-        study: how to estimate.
-        system, sensor: what is observed, and through what.
         site: bounds of plausible states, and what is known beforehand.
         observation_noise, process_noise: as declared, or as estimated.
     """
@@ -245,11 +243,7 @@ def estimator_of(
 def estimated(
     system: System, sensor: Sensor, stream: Iterator[Segment], options: dict[str, Any]
 ) -> Iterator[tuple[Segment, Estimates]]:
-    """Segments with their estimates, in order; as many are at work as there are cores.
-
-    Arguments:
-        options: of `fk.estimate`.
-    """
+    """Segments with their estimates, in order; as many are at work as there are cores."""
 
     def one(segment: Segment) -> Estimates:
         z = segment.observations

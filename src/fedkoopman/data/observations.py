@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedkoopman.config.sensor_file import in_flat_words, site_of_file
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import AUTO
+from fedkoopman.config.site_file import AUTO, SiteFile
 from fedkoopman.data.arrays import Variables
 from fedkoopman.data.row_blocks import BOOKKEEPING, Recording, open_recording, wanted_of
 from fedkoopman.data.segments import recorded

@@ -16,8 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import AUTO, DataSection
+from fedkoopman.config.site_file import AUTO, DataSection, SiteFile
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
@@ -45,7 +44,6 @@ class Source:
     line: Callable[[int], int | None] = field(default=lambda row: None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """The file, and the array in it."""
         return f"{self.part} of {shown(self.path)}" if self.part else shown(self.path)
 
     def row(self, number: int) -> str:
@@ -59,10 +57,8 @@ class Block:
     """Consecutive rows of one segment.
 
     Attributes:
-        source: the file, or the array in it.
         label: the segment's name in the file; None where the file is one segment.
         row: the number of the first row, from 1.
-        channels: names of the observed columns.
         observed: what was recorded (n, m), NaN where it is missing.
         inputs: known inputs (n, u); None without.
         times: sampling instants (n,); None without.
@@ -109,22 +105,13 @@ class Recording(Protocol):
 
 
 def open_recording(path: Path, columns: tuple[str, ...] = ()) -> Recording:
-    """Open a file by the format of its suffix.
-
-    Arguments:
-        columns: the observed columns, as far as they are named.
-    """
+    """Open a file by the format of its suffix."""
     found: Recording = FORMATS.find(suffix_of(path))(path, columns)
     return found
 
 
 def wanted_of(recording: Recording, data: DataSection, title: str) -> Wanted:
-    """Which columns of a file are what, with "auto" settled.
-
-    Arguments:
-        data: what the site says.
-        title: of the file, for messages.
-    """
+    """Which columns of a file are what, with "auto" settled."""
     if not recording.names:
         for key in ("columns", "segment", "time", "inputs"):
             if getattr(data, key) not in ((), "", AUTO):
@@ -150,13 +137,7 @@ def segment_blocks(
     block_bytes: int,
     progress: Callable[[int, int], None] | None,
 ) -> Iterator[tuple[Path, str | None, Iterator[Block]]]:
-    """The checked blocks of each segment, with its file and its name there.
-
-    Arguments:
-        files: of the site.
-        block_bytes: of a text file that are read at once.
-        progress: called with the bytes read so far, and how many there are.
-    """
+    """The checked blocks of each segment, with its file and its name there."""
     stream = _measured(_alike(site, _blocks(site, files, block_bytes, progress)), site.data.inputs)
     for path, of_file in groupby(stream, key=lambda block: block.source.path):
         checked = _contiguous(_observed(of_file, path))

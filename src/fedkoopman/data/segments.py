@@ -39,9 +39,7 @@ class Segment:
     """Consecutive samples, one study-dt apart.
 
     Attributes:
-        site: the site's name.
         name: the segment's, its own within the site; pieces of a cut one are name.1, name.2, …
-        file: where it was recorded.
         observations: (T, m) in the sensor's units, NaN where nothing was observed.
         inputs: known inputs (T, u), held through gaps; None without.
         start_time: instant of the first sample; without a time column, since the segment's start.
@@ -167,8 +165,6 @@ def _pieces(stream: Iterator[Block], dt: float, longest: int) -> Iterator[_Piece
 
     Arguments:
         stream: blocks with one label; the file's instants must increase.
-        dt: the study's sampling interval.
-        longest: samples.
     """
     waiting = _Waiting(dt)
     for block in stream:

@@ -2,7 +2,8 @@
 
 Sample k of a segment belongs to t_0 + k dt, where t_0 is the segment's first instant. An instant is
 on the grid if it is within a tenth of dt of such a time, which allows for printed times that are
-rounded. What an error says of a row comes from `place`, which names it.
+rounded. Everywhere `times` are instants (n,) in order, `values` what was recorded (n, k), `dt`
+is the study's sampling interval, and `source` and `place` name the file and a row in messages.
 """
 
 from collections.abc import Callable
@@ -35,9 +36,7 @@ def check_order(times: np.ndarray, before: float | None, place: Place) -> None:
     """Refuse instants that are no numbers, come twice or go back.
 
     Arguments:
-        times: the instants (n,).
         before: the instant of the row before them, in the same segment.
-        place: names a row.
     """
     if before is not None:
         times = np.concatenate([[before], times])
@@ -83,13 +82,7 @@ def usual_interval(times: np.ndarray) -> float | None:
 
 @BEYOND
 def check_interval(times: np.ndarray, dt: float, source: str) -> None:
-    """Refuse samples so far apart that hardly any sample of the grid would be there.
-
-    Arguments:
-        times: instants in order.
-        dt: the study's sampling interval.
-        source: where the samples come from.
-    """
+    """Refuse samples so far apart that hardly any sample of the grid would be there."""
     if len(times) > 1 and float(np.median(np.diff(times))) > SPARSE * dt:
         usual = usual_interval(times)
         raise InputError(
@@ -102,15 +95,7 @@ def check_interval(times: np.ndarray, dt: float, source: str) -> None:
 def on_grid(
     times: np.ndarray, values: np.ndarray, dt: float, source: str, place: Place
 ) -> np.ndarray:
-    """Values (N, k) on the grid, NaN where there is no sample.
-
-    Arguments:
-        times: instants (n,), in order.
-        values: what was recorded (n, k).
-        dt: the study's sampling interval.
-        source: where the samples come from.
-        place: names a row.
-    """
+    """Values (N, k) on the grid, NaN where there is no sample."""
     index, fits = grid_places(times, dt)
     if not fits.all():
         raise _off_grid(times, dt, int(np.argmin(fits)), source, place)
@@ -158,11 +143,6 @@ def resampled(times: np.ndarray, values: np.ndarray, dt: float) -> np.ndarray:
 
     Across a gap nothing is interpolated: neighbours further apart than 1.5 times the usual interval
     of the rows (or dt, if that is longer) leave what is between them missing.
-
-    Arguments:
-        times: instants (n,), in order.
-        values: what was recorded (n, k), NaN where it is missing.
-        dt: the study's sampling interval.
     """
     count = int(np.floor((times[-1] - times[0]) / dt + _SAME)) + 1
     wanted = times[0] + dt * np.arange(count)
@@ -186,14 +166,7 @@ def resampled(times: np.ndarray, values: np.ndarray, dt: float) -> np.ndarray:
 
 
 def held(times: np.ndarray, inputs: np.ndarray, dt: float, count: int) -> np.ndarray:
-    """Inputs (N, u) on the grid: each holds until the next is given, through gaps as well.
-
-    Arguments:
-        times: instants (n,), in order.
-        inputs: (n, u).
-        dt: the study's sampling interval.
-        count: N.
-    """
+    """Inputs (N, u) on the grid: each holds until the next is given, through gaps as well."""
     wanted = times[0] + dt * (np.arange(count) + ON_GRID + _SAME)
     last = np.searchsorted(times, wanted, side="right") - 1
     return np.asarray(inputs[np.maximum(last, 0)])

@@ -27,9 +27,7 @@ def triage(
     """Decide what becomes of a segment whose states are estimated.
 
     Arguments:
-        states: (T, d).
         implausible: why the estimator takes them for useless; empty if it does not.
-        held_out: whether the segment is kept for evaluation.
     """
     observed = not np.isnan(segment.observations).all()
     reason = useless(study, len(states), observed, held_out) or implausible
@@ -39,13 +37,7 @@ def triage(
 
 
 def useless(study: Study, samples: int, observed: bool, held_out: bool) -> str:
-    """Why nothing can be learned from a segment, or scored with it; empty if it can.
-
-    Arguments:
-        samples: how many it has.
-        observed: whether anything was observed in it.
-        held_out: whether it is kept for evaluation.
-    """
+    """Why nothing can be learned from a segment, or scored with it; empty if it can."""
     least = least_samples(study, held_out)
     if samples < least:
         purpose = "evaluation" if held_out else "training"
@@ -67,7 +59,6 @@ def holds_out(wanted: float | tuple[str, ...], place: int, names: Sequence[str])
     recording cannot do better; where all is recorded, `held_out` then takes the last segment.
 
     Arguments:
-        wanted: a share, or names of segments.
         place: how many segments came before.
         names: of this segment, and of the one that it is a piece of.
     """
@@ -85,8 +76,6 @@ def held_out(
     least the last segment if there are two; a site with one segment keeps it for training.
 
     Arguments:
-        wanted: the share, or names.
-        names: of the segments, in order.
         pieces_of: the names of the uncut segments.
     """
     count = len(names)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.toml import parse_toml
+from fedkoopman.config.loader import parse_toml
 from fedkoopman.errors import InputError, system_error
 
 METRICS = ("l1", "l2", "l3", "E", "horizon")

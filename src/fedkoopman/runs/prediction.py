@@ -140,14 +140,9 @@ def predict_site(
             f"the filter diverged on {seen.where(int(np.argmin(ok)))}, nothing is written: check "
             "units, the sensor and its noise, or whether the model knows such states"
         )
+    observed = [seen_alone(sensor, z, dim) for z in seen.trajectories]
     past = replace(
-        _states(
-            model,
-            seen,
-            list(found.mean),
-            list(found.cov),
-            [seen_alone(sensor, z, dim) for z in seen.trajectories],
-        ),
+        _states(model, seen, list(found.mean), list(found.cov), observed),
         log_likelihood=float(np.sum(found.log_likelihood)),
         consistency=str(nis(found)),
     )

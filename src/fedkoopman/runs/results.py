@@ -36,11 +36,7 @@ def model_of(
 
 
 def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
-    """A model around weights, about which nothing has been measured yet.
-
-    Arguments:
-        more: of `DeepKoopman.from_weights`.
-    """
+    """A model around weights, about which nothing has been measured yet."""
     return DeepKoopman.from_weights(
         problem.architecture,
         problem.architecture.from_named(weights),
@@ -138,7 +134,6 @@ def summarise(
     """Means over the last slots of each seed; mean and standard deviation of these over seeds.
 
     Arguments:
-        records, untrained: by seed, the records and the scores of the first model.
         seconds: how long all of it took; None takes the longest seed's.
     """
     tail = study.evaluation.tail_slots

@@ -30,8 +30,6 @@ from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
 from fedkoopman.user_code import interrupt_calls
 
-__all__ = ["Progress", "Run", "run"]
-
 MOST_SEEDS = 10_000
 TOGETHER = 8
 """Seeds that run at a time; each holds the segments of some slots in memory."""
@@ -119,7 +117,6 @@ class _Seed:
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint."""
         if self.files and self.state:
             self.files.save(self.state)
             self.saved = time.monotonic()
@@ -165,10 +162,8 @@ def run(
     if out is None:
         study.check()
         return _run(study, chosen or (study.seed,), sites, None, progress, checkpoint_seconds)
-    with RunDirectory.open(Path(out), study, chosen, resume) as directory:
-        return _run(
-            directory.study, directory.seeds, sites, directory, progress, checkpoint_seconds
-        )
+    with RunDirectory.open(Path(out), study, chosen, resume) as found:
+        return _run(found.study, found.seeds, sites, found, progress, checkpoint_seconds)
 
 
 def _run(

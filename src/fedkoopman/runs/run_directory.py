@@ -44,9 +44,7 @@ class RunDirectory:
     """Where a run lives.
 
     Attributes:
-        path: the directory.
         study: as it stands in the directory.
-        seeds: all seeds of the run.
         nested: whether each seed has a directory of its own, as it does where seeds were asked for.
     """
 
@@ -68,10 +66,8 @@ class RunDirectory:
         """Make the directory of a new run, or take up an old one; nobody else may use it meanwhile.
 
         Arguments:
-            path: the directory; made if missing, with its parents.
             study: what is to be run. In an old directory the same study must stand.
             seeds: which seeds; None means the study's own, or those of the old run.
-            resume: whether an old run may be taken up.
             sites: names of the sites, where their files lie with them and are not looked at here.
         """
         study.check(sites=sites is None)
@@ -96,7 +92,6 @@ class RunDirectory:
         cls._found(path, study, None, resume)
 
     def of_seed(self, seed: int) -> SeedDirectory:
-        """The directory of one seed."""
         path = self.path / f"seed-{seed}" if self.nested else self.path
         return SeedDirectory(path, self.study.seeded_digest(seed))
 

@@ -28,8 +28,6 @@ def load_system(
     """A built-in system by its name, or `file.py:name` of a system of the user's own.
 
     Arguments:
-        name: as `lorenz63` or `model.py:reactor`.
-        parameters: values that replace the system's own.
         dt: the longest sampling interval, from which a built-in system chooses the sub-steps of
             its one-step map; a user's system has chosen its own.
     """
@@ -62,9 +60,6 @@ def estimate_site(
 
     Arguments:
         system: what is observed, by name; see `load_system`.
-        site: how it is observed, and what is known of the initial state.
-        observations: what was observed.
-        parameters: of the system, where they differ from its own.
         dt: sampling interval; None takes the observations' times, or the system's own interval.
         options: method and the like, as `fedkoopman.estimate` takes them.
     """
@@ -83,15 +78,9 @@ def estimate_site(
     with warnings.catch_warnings():
         # the caller is told through `SiteStates.ok`
         warnings.simplefilter("ignore", DivergenceWarning)
-        found = estimate(
-            model,
-            sensor,
-            list(observations.trajectories),
-            observation_noise=noise,
-            dt=per_step,
-            **known,
-            **options,
-        )
+        z = list(observations.trajectories)
+        given = {"observation_noise": noise, "dt": per_step, **known, **options}
+        found = estimate(model, sensor, z, **given)
     return _site_states(model, sensor, observations, found, intervals)
 
 

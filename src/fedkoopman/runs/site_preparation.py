@@ -34,8 +34,6 @@ class PreparedSite:
     """What a site brings.
 
     Attributes:
-        name: the site's.
-        sensor: how it sees the state.
         observation_noise, process_noise: as declared, or as estimated.
         train: states (T_i, d) of its segments, in order.
         held_out: segments that are not trained on.
@@ -147,7 +145,6 @@ class SpilledArrays:
             self._file.close()
 
     def keep(self, array: NDArray[np.float64]) -> None:
-        """Put an array at the end."""
         with _told():
             self._file.write(np.ascontiguousarray(array, np.float64).tobytes())
             self._file.flush()

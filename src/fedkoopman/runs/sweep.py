@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkoopman.config.loader import parse_toml, toml_key, toml_value
 from fedkoopman.config.study import Study
-from fedkoopman.config.toml import parse_toml, toml_key, toml_value
 from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.paths import folder_name
@@ -49,8 +49,6 @@ class SweepProgress(NamedTuple):
     """How far a sweep has come.
 
     Attributes:
-        combinations: all of them.
-        seeds: how many each runs.
         place: of the one that runs, from 0.
         event: a finished slot; None as a combination begins.
     """
@@ -75,9 +73,7 @@ class Definition:
 
     Attributes:
         digest: of the study that the grid varies.
-        seed: of that study.
         seeds: how many each combination runs.
-        grid: texts by dotted key.
     """
 
     digest: str
@@ -86,7 +82,6 @@ class Definition:
     grid: Grid
 
     def to_toml(self) -> str:
-        """The content of `sweep.toml`."""
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in _KEYS]
         lines += ["", "[grid]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in self.grid.items())]
         return "\n".join(lines) + "\n"
@@ -156,11 +151,7 @@ def written(grid: Mapping[str, Sequence[Any]]) -> Grid:
 
 
 def combinations(base: Study, grid: Grid) -> list[Combination]:
-    """The product of a grid, the last key changing fastest; every study of it is checked.
-
-    Arguments:
-        base: the study whose values the grid replaces.
-    """
+    """The product of a grid, the last key changing fastest; every study of it is checked."""
     found: list[Combination] = []
     by_study: dict[str, str] = {}
     for values in itertools.product(*grid.values()):
@@ -256,14 +247,11 @@ def _summary(
     if (found := summary_in(directory)).get("finished"):
         return found
     try:
+        prepared = _sites(combination.study, sites)
         return run(
-            combination.study,
-            seeds=seeds,
-            out=directory,
-            resume=True,
-            progress=progress,
-            sites=_sites(combination.study, sites),
-        ).summary
+            combination.study, seeds=seeds, out=directory, resume=True, progress=progress,
+            sites=prepared,
+        ).summary  # fmt: skip
     except ComputationError as error:
         raise ComputationError(f"{combination.name}: {error}") from error
 

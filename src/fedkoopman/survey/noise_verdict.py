@@ -45,8 +45,6 @@ class ChannelTest:
     """One channel's innovations against their own covariance.
 
     Attributes:
-        name: the channel's.
-        count: innovations that entered.
         ratio: mean of ν² / S; 1 where the noise is right.
         lower, upper: the band of `ratio` at the level asked for.
         correlation: the autocorrelation of the largest size over `LAGS` lags.
@@ -99,7 +97,6 @@ def channel_tests(
 
     Arguments:
         states: estimates of a list of segments, by a consistent filter.
-        names: the channels'.
         level: probability that all of them pass if the filter is consistent.
     """
     from scipy import stats
@@ -146,7 +143,6 @@ def observed_noise(states: Estimates, observation: NDArray[np.float64]) -> NDArr
     R and Q are about right, and points the right way elsewhere. NaN where nothing was observed.
 
     Arguments:
-        states: estimates of a list of segments, by a consistent filter.
         observation: the covariance R that was used for them.
     """
     excess = [
@@ -195,7 +191,6 @@ class Verdict:
 
     Attributes:
         kind: "consistent", "noise", "model", "initial" or "unknown".
-        text: the line.
         channels: the tests of each channel's innovations with the noise declared.
         observation: variances to try, where the declared ones are off.
         process: factor to try on the process noise, where that is off.
@@ -234,9 +229,6 @@ def judge(
     """The verdict from tests with the noise declared and with the best noise there is.
 
     Arguments:
-        declared: the channels' tests with the noise declared.
-        initial: the test of the first samples.
-        observation, process: covariances that are declared.
         fits: the best noise, with more and more that is free; none if that declared is good enough.
     """
     if fits:

@@ -62,12 +62,9 @@ class SiteCheck:
     """What was found at a site.
 
     Attributes:
-        survey: its data in figures.
         declared: variances of the observation noise as the site file has them; None if "auto".
         estimated: as the data show them: where the verdict looked for the best noise, or noise is
             "auto", of maximum likelihood; otherwise by the innovations. NaN for a dead channel.
-        consistency: NIS of the filter.
-        verdict: what that means, and what to try.
         notes: segments that a run would do without, one sentence each.
     """
 

@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import DataSection
+from fedkoopman.config.site_file import DataSection, SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
@@ -50,7 +49,6 @@ class Channel:
     """What one observed channel holds, in the sensor's units.
 
     Attributes:
-        name: of its column.
         missing: the share of samples that is missing.
         low, high, mean, std: of what is there; NaN if nothing is.
         constant_segments: how many segments in which it has two samples or more, all the same.
@@ -153,15 +151,9 @@ class SegmentFacts:
     """What is known of a segment without its samples.
 
     Attributes:
-        name: the segment's, as `Segment.name`.
         file: where it was recorded, for messages.
-        samples: on the grid.
         missing: the share of its observations that is missing.
-        gaps: how many times all channels are missing.
         longest_gap: samples of the longest of them.
-        start_time: instant of the first sample.
-        cut: whether it is a piece of a longer one.
-        held_out: whether it is kept for evaluation.
     """
 
     name: str
@@ -184,11 +176,6 @@ class Survey:
     """What a site has.
 
     Attributes:
-        site: its name.
-        dt: the study's sampling interval.
-        files: how many.
-        segments: in order.
-        channels: in the sensor's order.
         notes: what a person should look at, one sentence each.
     """
 
@@ -226,7 +213,6 @@ def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | Non
     """Read all of a site's data once, check it and count.
 
     Arguments:
-        dt: the study's sampling interval.
         progress: called with the bytes read so far, and how many there are.
     """
     facts: list[SegmentFacts] = []

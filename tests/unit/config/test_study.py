@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkoopman.config import parts
-from fedkoopman.config.study import (
-    ClientsSection,
-    Study,
-    TrainingSection,
-    per_client,
-)
+from fedkoopman.config.sections import ClientsSection, TrainingSection
+from fedkoopman.config.study import Study, per_client
 from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import SYSTEMS, by_name
 

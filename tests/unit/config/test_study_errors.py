@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedkoopman.config.study import ClientsSection, NetworkSection, Study, TrainingSection
+from fedkoopman.config.sections import ClientsSection, NetworkSection, TrainingSection
+from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
 
 DEFAULT = Study.paper_default()

@@ -13,13 +13,11 @@ class Mat(Variables):
     """What MATLAB saves with the option -v7 or an older one."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """As of `Variables`."""
         from scipy.io import whosmat
 
         return {name: tuple(shape) for name, shape, _ in self._read(whosmat)}
 
     def load(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """As of `Variables`."""
         from scipy.io import loadmat
 
         found: Mapping[str, Any] = self._read(lambda file: loadmat(file, variable_names=names))

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedkoopman.config.site_sections import SiteName
 from fedkoopman.config.study import Study
+from fedkoopman.config.tables import SiteName
 from fedkoopman.config.user_files import user_files
 from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import naming

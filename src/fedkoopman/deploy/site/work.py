@@ -117,7 +117,7 @@ class Work:
     def table(
         self, model: Arrays, estimator: Estimator, held_out: HeldOutSegments, counts: Counts
     ) -> dict[str, Any]:
-        """The site's entry in the summary, as `runs.site_scores` has it; but no names."""
+        """The site's entry in the summary, as `runs.results` has it; but no names."""
         site = PreparedSite(
             estimator.site.name,
             estimator.sensor,

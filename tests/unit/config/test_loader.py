@@ -2,8 +2,7 @@
 
 import pytest
 
-from fedkoopman.config.loader import value_of
-from fedkoopman.config.toml import BITS, DEEPEST, parse_toml
+from fedkoopman.config.loader import BITS, DEEPEST, parse_toml, value_of
 
 
 def lists(depth: int) -> str:
