@@ -188,6 +188,11 @@ class Buffer:
         with self._store.looking() as c:
             return account_of(c)
 
+    def trained(self) -> dict[int, int]:
+        """Samples by the slot whose saved model holds them."""
+        with self._store.looking() as c:
+            return trained_by_slot(c)
+
     def _count(self, c: sqlite3.Connection, slot: int) -> None:
         """Count what waits for a slot; drawn segments have a slot in which they arrive."""
         self._draw(c, slot)
