@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from fedkoopman.koopman.onnx_graph import Graph
+from fedkoopman.koopman.onnx import Graph
 
 __all__ = ["ACTIVATIONS", "Activation"]
 

@@ -17,9 +17,9 @@ import optax
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
+from fedkoopman.compilation import one_core
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.one_core import one_core
 from fedkoopman.systems.checks import check_count, check_positive, number
 
 __all__ = [

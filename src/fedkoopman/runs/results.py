@@ -11,8 +11,8 @@ from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.runs.experiment import problem_of
 
 __all__ = [
