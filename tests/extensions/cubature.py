@@ -2,7 +2,7 @@
 
 Reference: Arasaratnam, Haykin, "Cubature Kalman Filters", IEEE Trans. Automatic Control 54 (2009).
 The 2n points x̂ ± √n L_j have equal weights 1/(2n). With Y_j their images and ȳ their mean, rotating
-each pair of opposite points gives the column form of `fedkoopman.estimation.transforms`:
+each pair of opposite points gives the column form of `fedkoopman.estimation.gaussian`:
 
     A_j = (Y_j − Y_{j+n}) / (2 √n),   C_j = (Y_j + Y_{j+n} − 2 ȳ) / (2 √n),   W = [A | C].
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from fedkoopman.estimation import GaussianEstimator
+from fedkoopman.estimation.gaussian import evaluate, wrap
 from fedkoopman.estimation.linalg import outer
-from fedkoopman.estimation.transforms import evaluate, wrap
 
 
 class Cubature(NamedTuple):

@@ -19,7 +19,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.site_knowledge import Knowledge, known_noise
 from fedkoopman.estimation import ESTIMATORS, Estimates, estimate
-from fedkoopman.estimation.batches import cores
+from fedkoopman.estimation.estimates import cores
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System

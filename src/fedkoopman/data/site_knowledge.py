@@ -101,7 +101,7 @@ def known_system(
     guesses = {name: float(value) for name, value in study.system.unknown.items()}
     if not guesses:
         return system, {}
-    from fedkoopman.estimation.parameter_fusion import combine_parameters
+    from fedkoopman.estimation.parameters import combine_parameters
 
     system = system.with_parameters(**guesses)
     found = []
