@@ -14,8 +14,6 @@ from jaxtyping import Array
 
 from fedkoopman.koopman.onnx import Graph
 
-__all__ = ["ACTIVATIONS", "Activation"]
-
 
 class Activation(NamedTuple):
     """A nonlinearity between hidden layers."""

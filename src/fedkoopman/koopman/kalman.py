@@ -44,8 +44,6 @@ from fedkoopman.sensors import FunctionSensor, Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, finite_array
 
-__all__ = ["KoopmanEstimates", "KoopmanFilter", "lift_noise"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class KoopmanEstimates(Estimates):

@@ -19,8 +19,6 @@ from fedkoopman.koopman.training import Training, check_training, client_update
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count, check_seed
 
-__all__ = ["DeepKoopman", "load_model"]
-
 
 class DeepKoopman(Fitted):
     """A linear model in lifted coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'), all learned together.

@@ -22,16 +22,6 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.systems.checks import check_count, check_positive, number
 
-__all__ = [
-    "PRECISIONS",
-    "Training",
-    "check_training",
-    "client_update",
-    "shuffled",
-    "train",
-    "window_starts",
-]
-
 PRECISIONS = ("float32", "float64")
 
 

@@ -10,11 +10,11 @@ from fedkoopman.config.parts import believed_systems, method_of, noise_of, senso
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.aggregators import AGGREGATORS
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.algorithms import ALGORITHMS
-from fedkoopman.federation.deliveries import Deliveries
+from fedkoopman.federation.arrivals import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import POLICIES
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training

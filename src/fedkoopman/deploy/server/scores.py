@@ -10,9 +10,8 @@ from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.score_validation import believed_scores, check_evaluated
 from fedkoopman.deploy.wire import Evaluated
 from fedkoopman.errors import short
-from fedkoopman.evaluation import Metrics
-from fedkoopman.federation.problem import Problem
-from fedkoopman.federation.scoring import combined, scores_of
+from fedkoopman.evaluation import Metrics, combined, scores_of
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.runs.results import METRICS
 
 __all__ = ["Scored", "check_table", "evaluated", "scored"]

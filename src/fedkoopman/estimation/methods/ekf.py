@@ -12,8 +12,6 @@ from fedkoopman.estimation.gaussian import Points, evaluate
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.linalg import outer
 
-__all__ = ["ESTIMATOR", "Linearised"]
-
 
 class Linearised(NamedTuple):
     """First-order (extended Kalman) transform: exact Jacobians by forward differentiation."""

@@ -23,8 +23,6 @@ from fedkoopman.estimation.linalg import apply, cholesky, forward, materialise
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 
-__all__ = ["ESTIMATOR"]
-
 MOST_PARTICLES = 1_000_000
 PATHS = 256
 """Paths of the backward simulation (at most the number of particles): their sample covariance has

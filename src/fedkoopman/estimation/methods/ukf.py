@@ -27,8 +27,6 @@ from fedkoopman.estimation.gaussian import Points, evaluate, wrap
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.linalg import outer
 
-__all__ = ["ESTIMATOR", "SigmaPoints", "Unscented"]
-
 
 class Unscented(NamedTuple):
     """Scaled sigma points, eq. (8)-(9); `resample` draws new ones before correcting."""
