@@ -423,7 +423,7 @@ def _hand_over(folder: Path, field: Path, sites: int) -> dict:
     import numpy as np
 
     from fedkoopman.config.study import Study
-    from fedkoopman.federation.scoring import windows_of_site
+    from fedkoopman.evaluation import windows_of_site
     from fedkoopman.runs.experiment import problem_of
 
     study = Study.load(field / "study.toml")

@@ -28,8 +28,6 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
-__all__ = ["compiled_soon", "fused", "one_core"]
-
 _ATTRIBUTES = {"inlineable": "false", "xla_cpu_small_call": "true"}
 
 _ONE_KERNEL = {

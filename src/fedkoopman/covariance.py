@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkoopman.errors import InputError, short
 
-__all__ = ["covariance", "noise_roots"]
-
 
 def covariance(value: ArrayLike, dim: int, name: str) -> NDArray[np.float64]:
     """Turn any accepted form of a covariance into matrices, and check them.

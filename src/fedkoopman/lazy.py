@@ -12,8 +12,6 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(package: str) -> Callable[[str], object]:
     """The `__getattr__` of a package.

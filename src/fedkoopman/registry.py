@@ -23,8 +23,6 @@ from typing import Any, Generic, TypeVar
 from fedkoopman.errors import InputError, cause_of, short, unknown_name
 from fedkoopman.user_code import is_reference, load_object, plain_function
 
-__all__ = ["Registry"]
-
 Member = TypeVar("Member")
 
 

@@ -16,9 +16,9 @@ from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import ServerDirectory
 from fedkoopman.deploy.site.store import reading
 from fedkoopman.federation.aggregators.mean import mean
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.arrivals import succeeded
 from fedkoopman.federation.messages import Arrays
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import client_update
 from fedkoopman.runs.experiment import problem_of

@@ -18,7 +18,7 @@ from reference.federations import (
 
 import fedkoopman as fk
 from fedkoopman.errors import InputError
-from fedkoopman.federation.schemes import SCHEMES
+from fedkoopman.federation.experiment import SCHEMES
 from fedkoopman.federation.simulation import first_state
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import client_update

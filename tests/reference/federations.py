@@ -4,8 +4,7 @@ import jax
 import numpy as np
 
 import fedkoopman as fk
-from fedkoopman.federation.experiment import Client, Experiment, Filter
-from fedkoopman.federation.schemes import scheme_of
+from fedkoopman.federation.experiment import Client, Experiment, Filter, scheme_of
 from fedkoopman.federation.simulation import first_state, simulate_federation
 from fedkoopman.federation.simulation import jobs_of as slot_jobs
 from fedkoopman.federation.sites import Address, Sites

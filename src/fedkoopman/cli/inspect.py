@@ -60,7 +60,7 @@ def inspect(
         check_output(plot, PLOTS)
 
     from fedkoopman.koopman import load_model
-    from fedkoopman.koopman.facts import facts
+    from fedkoopman.koopman.card import facts
 
     about = facts(load_model(model, kind))
     if plot is not None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
 from fedkoopman.errors import InputError, short
-from fedkoopman.federation.recordings import Recordings
+from fedkoopman.federation.arrivals import Recordings
 from fedkoopman.systems import System
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, estimate_parameters
-from fedkoopman.estimation.batches import cores
+from fedkoopman.estimation.estimates import cores
 from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
@@ -95,7 +95,7 @@ def known_system(
     guesses = {name: float(value) for name, value in study.system.unknown.items()}
     if not guesses:
         return system, {}
-    from fedkoopman.estimation.parameter_fusion import combine_parameters
+    from fedkoopman.estimation.parameters import combine_parameters
 
     system = system.with_parameters(**guesses)
     found = []

@@ -25,21 +25,29 @@ if TYPE_CHECKING:
         Noise,
         State,
         Track,
+        Transform,
         model_of,
         smooth_step,
         step,
         track,
     )
-    from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
+    from fedkoopman.estimation.gaussian_estimator import (
+        GaussianEstimator,
+        OnlineFilter,
+        OnlineInfo,
+        OnlineState,
+    )
     from fedkoopman.estimation.methods import ESTIMATORS
     from fedkoopman.estimation.methods.ekf import Linearised
     from fedkoopman.estimation.methods.ukf import Unscented
     from fedkoopman.estimation.noise import estimate_noise
     from fedkoopman.estimation.noise_structure import NoiseEstimates
-    from fedkoopman.estimation.online import OnlineFilter, OnlineInfo, OnlineState
-    from fedkoopman.estimation.parameter_fusion import Belief, combine_parameters
-    from fedkoopman.estimation.parameters import ParameterEstimates, estimate_parameters
-    from fedkoopman.estimation.transforms import Transform
+    from fedkoopman.estimation.parameters import (
+        Belief,
+        ParameterEstimates,
+        combine_parameters,
+        estimate_parameters,
+    )
 
 __all__ = [
     "ESTIMATORS",

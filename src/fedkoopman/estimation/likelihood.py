@@ -20,11 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedkoopman.compilation import compiled_soon
-from fedkoopman.estimation.batches import pieces
-from fedkoopman.estimation.gaussian import Conditions, Noise, State, model_of, track
+from fedkoopman.estimation.estimates import pieces
+from fedkoopman.estimation.estimator import Problem
+from fedkoopman.estimation.gaussian import Conditions, Noise, State, Transform, model_of, track
 from fedkoopman.estimation.linalg import cholesky
-from fedkoopman.estimation.problem import Problem
-from fedkoopman.estimation.transforms import Transform
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 

@@ -19,9 +19,8 @@ import numpy as np
 
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import checks
-from fedkoopman.estimation.batches import Progress
-from fedkoopman.estimation.estimates import Estimates, estimate
-from fedkoopman.estimation.estimator import Options
+from fedkoopman.estimation.estimates import Estimates, Progress, estimate
+from fedkoopman.estimation.estimator import Options, Problem, problem_of
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.likelihood import Point, climb, score
 from fedkoopman.estimation.methods import ESTIMATORS
@@ -30,8 +29,8 @@ from fedkoopman.estimation.noise_structure import (
     Structure,
     noise_estimates,
     structure_of,
+    variances_of,
 )
-from fedkoopman.estimation.problem import Problem, problem_of
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, number
@@ -220,8 +219,8 @@ def scales_of(problem: Problem, states: Estimates) -> Scales:
     means = [mean for mean, ok in zip(states.mean, np.atleast_1d(states.ok), strict=True) if ok]
     angles = checks.first_of(problem.sensor, Sensor, "sensor").angles
     return Scales(
-        _changes(means, states.angles, _given(problem.q)),
-        _changes(list(problem.z), angles, 2 * _given(problem.r)) / 2,
+        _changes(means, states.angles, variances_of(problem.q)),
+        _changes(list(problem.z), angles, 2 * variances_of(problem.r)) / 2,
     )
 
 
@@ -239,15 +238,10 @@ def _changes(paths: Sequence[np.ndarray], angles: Sequence[int], instead: np.nda
     return result
 
 
-def _given(cov: np.ndarray) -> np.ndarray:
-    diagonal = np.diagonal(cov, axis1=-2, axis2=-1)
-    return np.asarray(diagonal.reshape(-1, diagonal.shape[-1]).mean(axis=0))
-
-
 def candidates(scales: Scales, shape_q: Structure, shape_r: Structure) -> Iterator[np.ndarray]:
     """Parameters to look at, those of the observation noise first; 0, what was given, to begin."""
     zero_q, zero_r = np.zeros(shape_q.size), np.zeros(shape_r.size)
-    given = _given(shape_q.matrix(zero_q))
+    given = variances_of(shape_q.matrix(zero_q))
     # the process noise keeps its proportions, of which the data know little
     ratios = np.where(given > 0, given, np.nan) / scales.states
     share = np.where(given > 0, given, 1.0) / (np.nanmax(ratios) if shape_q.size else 1.0)

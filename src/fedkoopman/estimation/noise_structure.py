@@ -39,7 +39,7 @@ def structure_of(name: str, given: Array, held: Array, argument: str) -> "Struct
     """
     if name not in STRUCTURES:
         raise unknown_name("structure", name, STRUCTURES)
-    variances = _variances(given)
+    variances = variances_of(given)
     free = np.flatnonzero((variances > 0) & ~held)
     if name == "full":
         if given.ndim > 2:
@@ -85,13 +85,13 @@ class Scaled:
 
     def lowest(self, floor: Array) -> Array:
         """Lower bounds of θ: where the last variance of a group meets its floor (d,), at most 0."""
-        variances = _variances(self.base)
+        variances = variances_of(self.base)
         bounds = [np.log(np.min(floor[g] / variances[g])) for g in self.groups]
         return np.minimum(np.array(bounds), 0.0)
 
     def towards(self, variances: Array) -> Array:
         """θ that brings the variances near `variances` (d,), by the mean ratio of each group."""
-        now = _variances(self.base)
+        now = variances_of(self.base)
         return np.array([np.mean(np.log(variances[g] / now[g])) for g in self.groups])
 
 
@@ -149,7 +149,7 @@ class Factored:
         """θ that makes the variances `variances` (d,), with the correlations as given."""
         theta = np.zeros(self.size)
         free = self.free
-        theta[: len(self.diagonal)] = 0.5 * np.log(variances[free] / _variances(self.base)[free])
+        theta[: len(self.diagonal)] = 0.5 * np.log(variances[free] / variances_of(self.base)[free])
         return theta
 
 
@@ -157,7 +157,7 @@ Structure = Scaled | Factored
 """Both have `size` parameters θ, the components that they leave `free`, and the same functions."""
 
 
-def _variances(given: Array) -> Array:
+def variances_of(given: Array) -> Array:
     """Variances (d,), the mean over steps and trajectories."""
     diagonal = np.diagonal(given, axis1=-2, axis2=-1)
     return np.asarray(diagonal.reshape(-1, diagonal.shape[-1]).mean(axis=0))

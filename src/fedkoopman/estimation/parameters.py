@@ -3,24 +3,36 @@
 The parameters θ join the state with θ̇ = 0 (or a slow random walk), and the ordinary filter and
 smoother do the rest. Several trajectories are used one after the other: the posterior of θ after
 one is the prior of the next, which is exact recursive Bayes up to the filter's own approximation.
+
+Several sites combine what they found. Every site begins with the same prior and conditions it on
+its own data. The data of different sites are independent given θ, so what they say adds up, the
+prior counted once:
+
+    Λ = Λ₀ + Σ (Λ_i − Λ₀),    η = η₀ + Σ (η_i − η₀),    with Λ = P⁻¹ and η = P⁻¹ μ.
+
+For linear-Gaussian problems this is the estimate from all data pooled, exactly. Only μ_i and P_i
+leave a site. A site's posterior must come from one pass with constant parameters (`passes=1`,
+`drift=0`): otherwise its prior is no longer the common one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from fedkoopman.errors import InputError
+from fedkoopman.covariance import covariance
+from fedkoopman.errors import ComputationError, InputError, short
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimates import Estimates, estimate
+from fedkoopman.estimation.estimator import problem_of
 from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
-from fedkoopman.systems.checks import check_count, number
+from fedkoopman.systems.checks import check_count, finite_array, number
 
 
 class _Augmented(System):
@@ -165,49 +177,41 @@ def estimate_parameters(
         angles=system.angles,
         substeps=system.substeps,
     )
-    checks.sensor_sees(sensor, n)
     seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
-    padded, lengths, _ = checks.observations(z, sensor.dim)
-    batch, steps = padded.shape[:2]
-    ends = np.full(batch, steps) if lengths is None else lengths
-    q = _with_block(
-        checks.noise(process_noise, n, "process_noise", batch, steps), np.diag(wander**2)
+    problem, _ = problem_of(
+        system,
+        sensor,
+        z,
+        process_noise=process_noise,
+        observation_noise=observation_noise,
+        initial_mean=initial_mean,
+        initial_cov=initial_cov,
+        inputs=inputs,
+        dt=dt,
     )
-    mean0 = checks.first_state(initial_mean, n, batch)
-    cov0 = checks.first_cov(initial_cov, n, batch)
-    r = checks.noise(observation_noise, sensor.dim, "observation_noise", batch, steps)
-
-    if inputs is not None:
-        inputs = checks.per_step(inputs, "inputs", (steps, system.input_dim), batch)
-    if dt is not None:
-        dt = checks.intervals(dt, steps, batch)
+    batch, steps = problem.z.shape[:2]
+    ends = np.full(batch, steps) if problem.lengths is None else problem.lengths
+    problem = replace(problem, q=_with_block(problem.q, np.diag(wander**2)))
 
     mean, cov = guess, np.diag(spread**2)
     for _ in range(passes):
         cov, results = np.diag(spread**2), []
         for b in range(batch):
-            end = ends[b]
-
-            def cut(value: np.ndarray, b: int = b, end: int = end) -> np.ndarray:
-                if value.ndim == 2:
-                    return value
-                one = value[b if len(value) > 1 else 0] if value.ndim == 4 else value
-                return one[0] if value.ndim == 4 and len(one) == 1 else one[:end]
-
+            one = problem.take(np.array([b])).cut(int(ends[b]))
             given: dict[str, Any] = {
-                "process_noise": cut(q),
-                "observation_noise": cut(r),
-                "initial_mean": np.concatenate([mean0[b], mean]),
-                "initial_cov": _with_block(cov0[b], cov),
+                "process_noise": one.q,
+                "observation_noise": one.r,
+                "initial_mean": np.concatenate([one.mean[0], mean]),
+                "initial_cov": _with_block(one.cov[0], cov),
                 "method": method,
-                "inputs": None if inputs is None else inputs[b, :end],
-                "dt": None if dt is None else dt[b, :end],
+                "inputs": one.inputs,
+                "dt": one.dt,
                 "alpha": alpha,
                 "beta": beta,
                 "kappa": kappa,
             }
-            found = estimate(joint, seen, padded[b, :end], **given)
-            filtered = estimate(joint, seen, padded[b, :end], **given, smooth=False)
+            found = estimate(joint, seen, one.z[0], **given)
+            filtered = estimate(joint, seen, one.z[0], **given, smooth=False)
             mean, cov = found.mean[-1][n:], found.cov[-1][n:, n:]
             results.append((found, filtered))
             if not found.ok:  # nothing can follow from a diverged filter
@@ -266,3 +270,86 @@ def _states(e: Estimates, n: int) -> Estimates:
         initial_mean=e.initial_mean[:n],
         initial_cov=e.initial_cov[:n, :n],
     )
+
+
+class Belief(NamedTuple):
+    """A Gaussian over parameters: what is believed of them, and how firmly."""
+
+    mean: np.ndarray
+    cov: np.ndarray
+
+    @property
+    def std(self) -> np.ndarray:
+        """Standard deviations."""
+        return np.sqrt(np.diagonal(self.cov))
+
+
+def combine_parameters(
+    prior: tuple[Any, Any], posteriors: Sequence[ParameterEstimates | tuple[Any, Any]]
+) -> Belief:
+    """Combine what sites found, each from the same prior, into what they know together.
+
+    Arguments:
+        prior: mean (p,) and covariance of the parameters with which every site began; the
+            covariance as a variance, a diagonal (p,) or a matrix.
+        posteriors: of each site, as `estimate_parameters` returns them, or mean and covariance;
+            all of the same parameters in the same order.
+
+    Returns mean and covariance, `Belief(mean, cov)`.
+
+    >>> found = [fk.estimate_parameters(system, sensor, z, {"length": 1.0}, std=0.5)
+    ...          for sensor, z in sites]
+    >>> combine_parameters(([1.0], 0.25), found).mean
+    """
+    mean = np.atleast_1d(finite_array(prior[0], "prior"))
+    if mean.ndim != 1:
+        raise InputError(f"prior has a mean of shape {mean.shape}: give one number per parameter")
+    if not len(posteriors):
+        raise InputError("posteriors is empty: give what at least one site found")
+    names = {site.names for site in posteriors if isinstance(site, ParameterEstimates)}
+    if len(names) > 1:
+        raise InputError(
+            f"posteriors speak of different parameters, {short(sorted(names))}: let every site "
+            "estimate the same ones in the same order"
+        )
+    information, weighted = _natural(mean, prior[1], "prior")
+    total, total_weighted = information.copy(), weighted.copy()
+    for i, site in enumerate(posteriors):
+        found, cov = _moments(site, f"posteriors[{i}]", len(mean))
+        one, one_weighted = _natural(found, cov, f"posteriors[{i}]")
+        total += one - information
+        total_weighted += one_weighted - weighted
+    lowest = float(np.linalg.eigvalsh(total)[0])
+    if lowest <= 0:
+        raise ComputationError(
+            f"the sites together know less than the prior (an information of {lowest:.3g}): a "
+            "posterior is wider than the prior it began with; check that all began with this one"
+        )
+    cov = np.linalg.inv(total)
+    return Belief(cov @ total_weighted, (cov + cov.T) / 2)
+
+
+def _moments(site: Any, name: str, size: int) -> tuple[np.ndarray, Any]:
+    if isinstance(site, ParameterEstimates):
+        if not site.ok:
+            raise InputError(f"{name} comes from a filter that diverged: leave it out")
+        site = (site.mean, site.cov)
+    mean = np.atleast_1d(finite_array(site[0], name))
+    if mean.shape != (size,):
+        raise InputError(
+            f"{name} has a mean of shape {mean.shape} but the prior has {size} parameters: give "
+            "the same ones in the same order"
+        )
+    return mean, site[1]
+
+
+def _natural(mean: np.ndarray, cov: Any, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """P⁻¹ and P⁻¹ μ."""
+    matrix = covariance(cov, len(mean), f"the covariance of {name}")
+    if matrix.ndim != 2 or np.linalg.eigvalsh(matrix)[0] <= 0:
+        raise InputError(
+            f"the covariance of {name} is {short(matrix.tolist())}: it must be one positive "
+            "definite matrix"
+        )
+    information = np.linalg.inv(matrix)
+    return information, information @ mean

@@ -1,7 +1,7 @@
-"""The seam: what an algorithm is. Both engines drive this and nothing else.
+"""The seam: what an algorithm is, and the problem that it is given.
 
-An algorithm is a set of pure functions. It knows no processes, files or networks; the engines know
-no algorithm. In every slot
+Both engines drive this and nothing else. An algorithm is a set of pure functions. It knows no
+processes, files or networks; the engines know no algorithm. In every slot
 
     ask       the server: whom to ask what, given its state and how much data waits at each site
     answer    a site: from the request and its segments to a reply
@@ -16,14 +16,75 @@ requests before a site answers them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.problem import Problem
+from fedkoopman.federation.policies import Policy
+from fedkoopman.koopman.kind import Kind
+from fedkoopman.koopman.training import Training
+from fedkoopman.systems import System
 
-__all__ = ["Algorithm", "Answered", "Asked", "Ready"]
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What everybody in a federation agrees on, wherever the data are.
+
+    Attributes:
+        seed: of everything random.
+        system: what is observed.
+        architecture: the model kind with its sizes.
+        training: of a client; its learning rate is the server's.
+        algorithm: what server and sites say to each other.
+        aggregator: how updates become one.
+        policy: who trains in a slot.
+        segments: ρ_n, segments from which on the threshold policy activates a client.
+        slots: M.
+        steps: ζ, samples per segment.
+        clients: how many.
+        rates, probabilities: η_n and p_n of each.
+        test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
+    """
+
+    seed: int
+    system: System
+    architecture: Kind
+    training: Training
+    algorithm: "Algorithm"
+    aggregator: Aggregator
+    policy: Policy
+    segments: tuple[float, ...]
+    slots: int
+    steps: int
+    clients: int
+    rates: tuple[float, ...]
+    probabilities: tuple[float, ...]
+    test_trajectories: int
+    horizon: int
+    valid_error: float
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of weights and training."""
+        return np.dtype(self.training.precision)
+
+    @property
+    def thresholds(self) -> NDArray[np.float64]:
+        """ρ_n of every client; those that were enrolled later have the highest."""
+        given = list(self.segments)
+        return np.array(given + [max(given)] * (self.clients - len(given)), np.float64)
+
+    def rate(self, client: int) -> float:
+        """η_n; clients that were enrolled later have the last."""
+        return self.rates[min(client, len(self.rates) - 1)]
+
+    def probability(self, client: int) -> float:
+        """p_n, likewise."""
+        return self.probabilities[min(client, len(self.probabilities) - 1)]
 
 
 class Ready(NamedTuple):

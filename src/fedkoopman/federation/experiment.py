@@ -1,27 +1,24 @@
 """What a federation is made of: clients that observe one system, and how they learn together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from fedkoopman.errors import unknown_name
 from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.aggregators.mean import mean
-from fedkoopman.federation.algorithm import Algorithm
+from fedkoopman.federation.algorithm import Algorithm, Problem
 from fedkoopman.federation.algorithms.fedavg_m import FedAvgM
-from fedkoopman.federation.deliveries import Deliveries
+from fedkoopman.federation.arrivals import Deliveries, Recordings
 from fedkoopman.federation.policies import Policy
 from fedkoopman.federation.policies.threshold import threshold
-from fedkoopman.federation.problem import Problem
-from fedkoopman.federation.recordings import Recordings
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
-
-__all__ = ["Client", "Experiment", "Filter"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +67,12 @@ class Experiment:
         system: the truth f.
         clients: who takes part.
         architecture, training: of the network.
-        algorithm, aggregator, policy: see `federation.problem.Problem`.
+        algorithm, aggregator, policy: see `federation.algorithm.Problem`.
         segments: ρ, of the threshold policy; one for all, or one per client.
         slots: M.
         steps: ζ, samples per successful observation.
         restart: ξ, slots after which the system starts anew.
-        scheme: a name in `schemes.SCHEMES`.
+        scheme: a name in `SCHEMES`.
         common: whether all clients see the same trajectory.
         filter: how observations become states.
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
@@ -126,3 +123,42 @@ class Experiment:
             horizon=self.horizon,
             valid_error=self.valid_error,
         )
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a scheme departs from KF-FedKL, the paper's (Section V-B).
+
+    All schemes share arrivals, trajectories, noise and the first model of a seed, so that they can
+    be compared in pairs.
+
+    Attributes:
+        alone: only the first client takes part, and its model is the result.
+        perfect: clients hold the true states instead of estimates.
+        central: clients send their data instead of training; the server trains on all of it at
+            once and discards it.
+    """
+
+    alone: bool = False
+    perfect: bool = False
+    central: bool = False
+
+
+SCHEMES = {
+    "kf-fedkl": Scheme(),
+    "single-client": Scheme(alone=True),
+    "perfect-data": Scheme(perfect=True),
+    "centralized": Scheme(central=True),
+}
+
+
+def scheme_of(experiment: Experiment) -> tuple[Experiment, Scheme]:
+    """The scheme of an experiment, and the experiment with the clients that take part in it."""
+    if experiment.scheme not in SCHEMES:
+        raise unknown_name("scheme", experiment.scheme, SCHEMES)
+    scheme = SCHEMES[experiment.scheme]
+    if scheme.alone:
+        first, segments = experiment.clients[:1], experiment.segments
+        own = segments[0] if isinstance(segments, Sequence) else segments
+        experiment = replace(experiment, clients=first, segments=own)
+    return experiment, scheme

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import short
 
-__all__ = ["ArrayField", "Arrays", "Message", "NumberField", "Schema", "arrays_like"]
-
 Arrays = Mapping[str, NDArray[Any]]
 """Arrays by name; the server's state, a model and a message's content have this form."""
 

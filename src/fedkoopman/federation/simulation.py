@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.evaluation import Metrics, evaluate
+from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
-from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
-from fedkoopman.federation.schemes import Scheme, scheme_of
-from fedkoopman.federation.scoring import combined, scores_of
 from fedkoopman.federation.sites import Address, Sites, arrived, held_out, samples
 from fedkoopman.federation.slot import (
     Judged,
@@ -36,8 +34,6 @@ from fedkoopman.federation.slot import (
 )
 from fedkoopman.federation.streams import subseed
 from fedkoopman.federation.workers import Urgency, Workers
-
-__all__ = ["Job", "Outcome", "first_state", "jobs_of", "simulate_federation"]
 
 AHEAD = 8
 """Slots that may train before the first of them is scored."""

@@ -16,17 +16,13 @@ from numpy.typing import NDArray
 
 from fedkoopman.covariance import noise_roots
 from fedkoopman.estimation import ESTIMATORS, estimate
-from fedkoopman.evaluation import TestSet
-from fedkoopman.federation.arrivals import arrivals
-from fedkoopman.federation.deliveries import schedule
+from fedkoopman.evaluation import TestSet, site_test_set
+from fedkoopman.federation.arrivals import arrivals, schedule
 from fedkoopman.federation.experiment import Client, Experiment
-from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import simulate
-
-__all__ = ["Address", "Sites", "arrived", "held_out", "samples"]
 
 LANES = 64
 """Segments estimated in one call, always as many: a compiled batch of another width rounds

@@ -14,21 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError
-from fedkoopman.federation.algorithm import Answered, Ready
+from fedkoopman.federation.algorithm import Answered, Problem, Ready
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
-from fedkoopman.federation.problem import Problem
-
-__all__ = [
-    "Judged",
-    "State",
-    "ask",
-    "concluded",
-    "fault_of",
-    "looks_again",
-    "record_of",
-    "usual_samples",
-]
 
 
 @dataclass(frozen=True)

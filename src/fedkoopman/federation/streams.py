@@ -6,8 +6,6 @@ any slot without replaying what came before.
 
 import numpy as np
 
-__all__ = ["generator", "subseed"]
-
 _PURPOSES = {
     name: code
     for code, name in enumerate(

@@ -9,8 +9,6 @@ from queue import PriorityQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-__all__ = ["Urgency", "Workers"]
-
 Given = TypeVar("Given")
 Result = TypeVar("Result")
 

@@ -12,9 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from fedkoopman.koopman.onnx_graph import Graph
-
-__all__ = ["ACTIVATIONS", "Activation"]
+from fedkoopman.koopman.onnx import Graph
 
 
 class Activation(NamedTuple):

@@ -29,8 +29,6 @@ from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.training import Training
 from fedkoopman.paths import check_name
 
-__all__ = ["from_bytes", "read_model", "to_bytes", "write_model"]
-
 FORMAT, VERSION = "fedkoopman-model", 2
 """Version 1 had neither a digest nor the tensor `noise`; it can still be read."""
 KEY = "fedkoopman"

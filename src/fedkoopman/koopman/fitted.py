@@ -1,23 +1,81 @@
-"""What a fitted model does and knows: predictions, lifted coordinates, spectrum and modes."""
+"""What every model has: scikit-learn's manners, and once it is fitted predictions and a spectrum.
 
+scikit-learn itself is not needed.
+"""
+
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError
-from fedkoopman.koopman import spectrum
-from fedkoopman.koopman.forecast import Forecast, forecast
+from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.koopman.forecast import Forecast, forecast, lifted_noise
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.parameters import NotFittedError, Parameters
-from fedkoopman.koopman.residuals import lifted_noise
+from fedkoopman.koopman.learned import (
+    Learned,
+    continuous_eigenvalues,
+    decay_rates,
+    frequencies,
+    half_lives,
+)
 from fedkoopman.koopman.trajectories import Trajectories, array_of, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count
 
-__all__ = ["Fitted"]
+
+class NotFittedError(InputError, AttributeError):
+    """A fitted value was asked for before `fit`; an AttributeError, so that `hasattr` says no."""
+
+
+class Parameters:
+    """An estimator's parameters are its constructor's arguments, stored as they were given.
+
+    With this, `sklearn.base.clone`, pipelines and searches take the estimator for one of theirs.
+    """
+
+    @classmethod
+    def _defaults(cls) -> dict[str, Any]:
+        return {
+            name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()
+        }
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters by name; there are no estimators inside, so `deep` changes nothing."""
+        return {name: getattr(self, name) for name in self._defaults()}
+
+    def set_params(self, **parameters: Any) -> Self:
+        """Change parameters; they are checked when next used."""
+        known = self._defaults()
+        for name in parameters:
+            if name not in known:
+                raise unknown_name(f"parameter of {type(self).__name__}", name, known)
+        for name, value in parameters.items():
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = self._defaults()
+        given = [
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if repr(value) != repr(defaults[name])
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "n_features_in_")
+
+    def __sklearn_tags__(self) -> Any:
+        utils = import_module("sklearn.utils")  # only scikit-learn asks for these
+        return utils.Tags(
+            estimator_type=None,
+            target_tags=utils.TargetTags(required=False),
+            transformer_tags=utils.TransformerTags(),
+            input_tags=utils.InputTags(two_d_array=True, three_d_array=True),
+        )
 
 
 class Fitted(Parameters):
@@ -205,7 +263,7 @@ class Fitted(Parameters):
         """log(λ_j) / (depth dt)."""
         learned = self.learned_
         step = learned.architecture.depth * learned.dt
-        return spectrum.continuous_eigenvalues(learned.spectrum.eigenvalues, step)
+        return continuous_eigenvalues(learned.spectrum.eigenvalues, step)
 
     @property
     def modes_(self) -> NDArray[np.complex128]:
@@ -215,14 +273,14 @@ class Fitted(Parameters):
     @property
     def frequencies_(self) -> NDArray[np.float64]:
         """Turns per unit of time of each mode."""
-        return spectrum.frequencies(self.eigenvalues_continuous_)
+        return frequencies(self.eigenvalues_continuous_)
 
     @property
     def decay_rates_(self) -> NDArray[np.float64]:
         """Rate at which each mode decays; negative: grows."""
-        return spectrum.decay_rates(self.eigenvalues_continuous_)
+        return decay_rates(self.eigenvalues_continuous_)
 
     @property
     def half_lives_(self) -> NDArray[np.float64]:
         """Time in which each mode halves; negative: doubles."""
-        return spectrum.half_lives(self.decay_rates_)
+        return half_lives(self.decay_rates_)

@@ -30,16 +30,19 @@ from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
 from fedkoopman.koopman.fitted import Fitted
-from fedkoopman.koopman.forecast import Forecast, lower_covariance, propagate
+from fedkoopman.koopman.forecast import (
+    Forecast,
+    accumulated,
+    lifted_noise,
+    lower_covariance,
+    propagate,
+)
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.residuals import accumulated, lifted_noise
 from fedkoopman.koopman.trajectories import as_trajectories
 from fedkoopman.sensors import FunctionSensor, Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, finite_array
-
-__all__ = ["KoopmanEstimates", "KoopmanFilter", "lift_noise"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.losses import Losses
-from fedkoopman.koopman.onnx_graph import Graph
+from fedkoopman.koopman.onnx import Graph
 from fedkoopman.systems.checks import check_count
 
 __all__ = ["Kind", "Shapes", "Weights"]

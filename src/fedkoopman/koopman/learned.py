@@ -1,30 +1,95 @@
-"""What training leaves behind: weights with what is needed to use, save and train them on."""
+"""What training leaves behind: weights with what is needed to use, save and train them on.
+
+The operator K advances a lifted state, y' = K y. Its spectrum tells of time: with K v_j = λ_j v_j
+and w_j K = λ_j w_j, scaled to w_j v_j = 1, every lifted state is y = Σ_j v_j (w_j y), and K
+multiplies each part by its λ_j.
+"""
 
 import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+import scipy.linalg
+from jaxtyping import Array, Complex, Float
+from numpy import ndarray
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.spectrum import Spectrum, decompose, modes
 from fedkoopman.koopman.training import PRECISIONS, Training, check_training
 from fedkoopman.systems.checks import check_count, check_positive, check_seed, finite_array, number
-
-__all__ = ["Learned"]
 
 LONGEST_NAME = 100
 DEEPEST = 50
 """Lists within lists, in `information`."""
+DEFECTIVE = 1e-10
+"""Below this reciprocal condition number the eigenvectors are not inverted."""
+
+
+class Spectrum(NamedTuple):
+    """An operator's eigenvalues and eigenvectors, read-only."""
+
+    eigenvalues: Complex[ndarray, " lifted"]
+    """λ_j, by falling modulus; equal moduli by rising angle, conjugates side by side."""
+    right: Complex[ndarray, "lifted lifted"]
+    """v_j in the columns, of length 1, the largest entry real and positive."""
+    left: Complex[ndarray, "lifted lifted"]
+    """w_j in the rows, w_j v_j = 1; of length 1 where K has too few eigenvectors for that."""
+
+
+def decompose(operator: Float[ndarray, "lifted lifted"]) -> Spectrum:
+    """The spectrum of K, in float64."""
+    values, left, right = scipy.linalg.eig(np.asarray(operator, np.float64), left=True, right=True)
+    # LAPACK puts conjugates side by side, the one above the real axis first. Their moduli and
+    # angles are equal to the last bit, so a stable sort by these keeps them so.
+    order = np.lexsort((np.abs(np.angle(values)), -np.abs(values)))
+    values, left, right = values[order], left[:, order].conj().T, right[:, order]
+    right = right / np.linalg.norm(right, axis=0)
+    largest = np.take_along_axis(right, np.abs(right).argmax(axis=0)[None], axis=0)
+    right = right * (np.abs(largest) / largest)
+    if 1 / np.linalg.cond(right) > DEFECTIVE:
+        left = np.linalg.inv(right)
+    else:
+        left = left / np.linalg.norm(left, axis=1, keepdims=True)
+    spectrum = Spectrum(*(np.asarray(part, np.complex128) for part in (values, right, left)))
+    for part in spectrum:
+        part.setflags(write=False)
+    return spectrum
+
+
+def continuous_eigenvalues(
+    eigenvalues: Complex[ndarray, " lifted"], step: float
+) -> Complex[ndarray, " lifted"]:
+    """log(λ) / step, of the principal branch; −∞ for λ = 0, which forgets at once."""
+    with np.errstate(divide="ignore"):
+        logarithm = np.log(np.asarray(eigenvalues, np.complex128))
+    # By parts: a complex division would make −∞ + 0i into NaN.
+    result = np.empty_like(logarithm)
+    result.real, result.imag = logarithm.real / step, logarithm.imag / step
+    return result
+
+
+def frequencies(continuous: Complex[ndarray, " lifted"]) -> Float[ndarray, " lifted"]:
+    """Turns per unit of time, |Im| / 2π."""
+    return np.abs(continuous.imag) / (2 * math.pi)
+
+
+def decay_rates(continuous: Complex[ndarray, " lifted"]) -> Float[ndarray, " lifted"]:
+    """−Re: positive where a mode decays, negative where it grows."""
+    return 0.0 - continuous.real
+
+
+def half_lives(rates: Float[ndarray, " lifted"]) -> Float[ndarray, " lifted"]:
+    """Time to half the size, log 2 / rate; negative: time to double; ∞: neither."""
+    with np.errstate(divide="ignore"):
+        return math.log(2) / np.asarray(rates, np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +106,7 @@ class Learned:
         windows: how many windows `reference` is the mean of.
         information: whatever its maker wants to keep with it, as JSON knows it.
         noise: how far off K is per application, the covariance (O, O) of φ(x⁺) − K φ(x) as
-            `koopman.residuals` estimates it; None where nobody measured it.
+            `koopman.forecast` estimates it; None where nobody measured it.
     """
 
     architecture: Kind
@@ -91,9 +156,10 @@ class Learned:
 
     @cached_property
     def modes(self) -> NDArray[np.complex128]:
-        """How the newest state moves with each eigenvector of K, at the lift of `reference`."""
+        """How the newest state moves, to first order about `reference`, with each eigenvector."""
         lifted = self.lift(self.reference.reshape(1, -1))
-        found = modes(self.lower_slope(lifted)[0], self.spectrum.right)
+        with np.errstate(over="ignore", invalid="ignore"):  # of weights near the largest double
+            found = self.lower_slope(lifted)[0] @ self.spectrum.right
         found.setflags(write=False)
         return found
 

@@ -6,8 +6,6 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-__all__ = ["Losses", "koopman_losses"]
-
 
 class Losses(NamedTuple):
     """ℓ1, ℓ2 and ℓ3, averaged over the samples of a batch."""

@@ -11,15 +11,13 @@ import numpy as np
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.koopman.forecast import lifted_noise
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.residuals import lifted_noise
 from fedkoopman.koopman.training import Training, check_training, client_update
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count, check_seed
-
-__all__ = ["DeepKoopman", "load_model"]
 
 
 class DeepKoopman(Fitted):
@@ -108,7 +106,7 @@ class DeepKoopman(Fitted):
             names, units: of the state's components.
             information: what should be saved along, as JSON knows it.
             training, random_state: for `partial_fit`.
-            noise: how far off K is per application, (O, O); see `koopman.residuals`.
+            noise: how far off K is per application, (O, O); see `koopman.forecast`.
         """
         if reference is None:
             reference = np.zeros((architecture.window, architecture.state_dim))

@@ -13,30 +13,75 @@ import json
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError
-from fedkoopman.koopman.fitted import Fitted
-from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.onnx_graph import Graph
 from fedkoopman.systems.checks import check_count
 from fedkoopman.version import __version__
 
-__all__ = ["to_onnx", "write_onnx"]
+if TYPE_CHECKING:  # model kinds, which these are built on, take Graph from here
+    from fedkoopman.koopman.fitted import Fitted
+    from fedkoopman.koopman.learned import Learned
 
 OPSET, IR_VERSION = 17, 8
 """Of 2022: what has been written since needs nothing newer."""
 
 
-def write_onnx(path: str | os.PathLike[str], model: Fitted, *, steps: int = 1) -> None:
+class Graph:
+    """A graph while it is built, to which a model kind adds its parts; values have names.
+
+    Arguments:
+        onnx: the package.
+        dtype: the precision of all numbers.
+    """
+
+    def __init__(self, onnx: Any, dtype: np.dtype[Any]) -> None:
+        self.onnx, self.dtype = onnx, dtype
+        self.nodes: list[Any] = []
+        self.constants: dict[str, Any] = {}
+
+    def add(self, operation: str, *inputs: str, name: str = "", **attributes: Any) -> str:
+        """Add a node; returns the name of its output."""
+        output = name or f"{operation.lower()}_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operation, inputs, [output], **attributes))
+        return output
+
+    def constant(self, value: Any, name: str = "") -> str:
+        """Add a number or array in the graph's precision; adding it again changes nothing."""
+        name = name or f"constant_{value!r}"
+        array = np.asarray(value, self.dtype)
+        self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+        return name
+
+    def scaled(self, x: str, factor: float) -> str:
+        """Add factor · x."""
+        return self.add("Mul", x, self.constant(factor))
+
+    def shifted(self, x: str, by: float) -> str:
+        """Add x + by."""
+        return self.add("Add", x, self.constant(by))
+
+    def affine(self, x: str, matrix: Any, offset: Any, name: str) -> str:
+        """Add x Wᵀ + b, for rows x.
+
+        Arguments:
+            matrix, offset: W (out, in) and b (out,).
+            name: what the constants are called before ".weight" and ".bias".
+        """
+        weight = self.constant(np.transpose(matrix), f"{name}.weight")
+        bias = self.constant(offset, f"{name}.bias")
+        return self.add("Add", self.add("MatMul", x, weight), bias)
+
+
+def write_onnx(path: str | os.PathLike[str], model: "Fitted", *, steps: int = 1) -> None:
     """Write the graph to a file, whole or not at all."""
     write_whole(Path(path), to_onnx(model, steps=steps))
 
 
-def to_onnx(model: Fitted, *, steps: int = 1) -> bytes:
+def to_onnx(model: "Fitted", *, steps: int = 1) -> bytes:
     """The graph as an ONNX file's content.
 
     Arguments:
@@ -61,7 +106,7 @@ def _library() -> Any:
         ) from None
 
 
-def _fill(g: Graph, learned: Learned) -> None:
+def _fill(g: Graph, learned: "Learned") -> None:
     """φ, K once, K in a loop, and φ⁻¹ after each."""
     kind, weights = learned.architecture, learned.weights
     operator = g.constant(learned.operator.T, "operator")
@@ -99,7 +144,7 @@ def _loop(g: Graph, operator: str, components: int) -> str:
     return "every"
 
 
-def _model(g: Graph, learned: Learned, steps: int) -> Any:
+def _model(g: Graph, learned: "Learned", steps: int) -> Any:
     onnx, helper = g.onnx, g.onnx.helper
     number = helper.np_dtype_to_tensor_dtype(g.dtype)
     architecture = learned.architecture

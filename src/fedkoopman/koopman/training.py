@@ -17,20 +17,10 @@ import optax
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
 
+from fedkoopman.compilation import one_core
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.one_core import one_core
 from fedkoopman.systems.checks import check_count, check_positive, number
-
-__all__ = [
-    "PRECISIONS",
-    "Training",
-    "check_training",
-    "client_update",
-    "shuffled",
-    "train",
-    "window_starts",
-]
 
 PRECISIONS = ("float32", "float64")
 

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
 
-__all__ = ["Trajectories", "array_of", "as_trajectories", "windows_of"]
-
 FORMS = "give (T, n), (N, T, n) or a list of (T_i, n), rows being time"
 
 

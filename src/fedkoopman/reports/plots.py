@@ -171,7 +171,7 @@ def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
 
     Arguments:
         path: a .png, .svg or .pdf file.
-        rows: of the spectrum, as `fedkoopman.koopman.facts` gives them.
+        rows: of the spectrum, as `fedkoopman.koopman.card` gives them.
     """
     from matplotlib.figure import Figure
 
@@ -211,7 +211,7 @@ def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _title(row: dict[str, Any]) -> str:
-    from fedkoopman.koopman.facts import pace
+    from fedkoopman.koopman.card import pace
 
     turning = f"{row['frequency']:.3g} per unit of time, " if row["frequency"] else ""
     return f"{turning}{pace(row)}"

@@ -18,10 +18,10 @@ from fedkoopman.config.parts import (
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.aggregators import AGGREGATORS
-from fedkoopman.federation.deliveries import Deliveries
+from fedkoopman.federation.algorithm import Problem
+from fedkoopman.federation.arrivals import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import POLICIES
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites

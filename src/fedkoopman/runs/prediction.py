@@ -18,11 +18,10 @@ from fedkoopman.data.segments import segments
 from fedkoopman.data.time_grid import grid_places, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
-from fedkoopman.koopman.facts import state_names
+from fedkoopman.koopman.card import state_names
 from fedkoopman.koopman.fitted import Fitted
-from fedkoopman.koopman.forecast import Forecast
+from fedkoopman.koopman.forecast import Forecast, enough
 from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
-from fedkoopman.koopman.residuals import enough
 from fedkoopman.paths import shown
 from fedkoopman.runs.site_estimation import check_width, seen_alone
 

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import Arrays
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.koopman.residuals import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.site_preparation import PreparedSite, Sites
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError, short
-from fedkoopman.estimation.batches import cores
+from fedkoopman.estimation.estimates import cores
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.simulation import Outcome, simulate_federation

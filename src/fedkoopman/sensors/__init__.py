@@ -11,8 +11,7 @@ from fedkoopman.registry import Registry
 from fedkoopman.sensors.kind import SensorKind
 
 if TYPE_CHECKING:
-    from fedkoopman.sensors.base import FunctionSensor, LinearSensor, Sensor
-    from fedkoopman.sensors.observation import observe
+    from fedkoopman.sensors.base import FunctionSensor, LinearSensor, Sensor, observe
 
 __all__ = [
     "SENSORS",

@@ -8,8 +8,6 @@ from fedkoopman.rules import Choice
 from fedkoopman.sensors.kind import ANGLES, OBSERVED, SensorKind
 from fedkoopman.user_code import load_object, plain_function
 
-__all__ = ["SENSOR"]
-
 
 def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import FunctionSensor

@@ -6,8 +6,6 @@ from typing import Any
 
 from fedkoopman.sensors.kind import ANGLES, SensorKind
 
-__all__ = ["SENSOR"]
-
 
 def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import LinearSensor

@@ -14,8 +14,6 @@ from fedkoopman.rules import Row, Rule, Whole
 if TYPE_CHECKING:
     from fedkoopman.sensors.base import Sensor
 
-__all__ = ["ANGLES", "OBSERVED", "SensorKind"]
-
 ANGLES = Row(Whole(0), "a list of indices, from 0, of observed components that wrap at 2π")
 OBSERVED = Whole(1, 4096)
 """The rule of `observed`, the number of observed components in every kind; see `check_dim`."""

@@ -7,8 +7,6 @@ from typing import Any
 from fedkoopman.rules import Matrix, Real, Row
 from fedkoopman.sensors.kind import ANGLES, SensorKind
 
-__all__ = ["SENSOR"]
-
 
 def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import LinearSensor

@@ -7,8 +7,6 @@ from typing import Any
 from fedkoopman.rules import SEED
 from fedkoopman.sensors.kind import OBSERVED, SensorKind
 
-__all__ = ["SENSOR"]
-
 
 def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) -> Any:
     from fedkoopman.sensors.base import LinearSensor

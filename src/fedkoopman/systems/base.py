@@ -14,8 +14,6 @@ from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.systems.checks import check_count, check_indices, check_positive, number
 from fedkoopman.systems.solvers import Number, rk4, solve
 
-__all__ = ["System", "uniform"]
-
 MOST_SUBSTEPS = 10_000
 """Of one sampling interval: with more, a wrong unit of time would keep the filter busy for days."""
 

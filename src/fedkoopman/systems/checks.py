@@ -10,17 +10,6 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError, short
 from fedkoopman.systems.solvers import Number
 
-__all__ = [
-    "check_count",
-    "check_dim",
-    "check_indices",
-    "check_positive",
-    "check_seed",
-    "finite_array",
-    "number",
-    "real_array",
-]
-
 LARGEST_DIM = 4096
 """Components of a state or an observation: a covariance of so many takes 128 MiB."""
 

@@ -10,8 +10,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "DoublePendulum"]
-
 
 class DoublePendulum(System):
     """Two point masses on massless rods, without friction (the paper's last equation).

@@ -12,18 +12,7 @@ from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, check_seed, finite_array, real_array
-from fedkoopman.systems.solvers import TRUTH_TOLERANCE, rk4, solve
 from fedkoopman.systems.user import MapSystem
-
-__all__ = [
-    "TRUTH_TOLERANCE",
-    "filled",
-    "rk4",
-    "room_for",
-    "simulate",
-    "solve",
-    "trajectory_key",
-]
 
 LEAST_ROOM = 512
 """Steps for which the shortest trajectories are compiled as well."""

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "Lorenz63"]
-
 
 class Lorenz63(System):
     """ẋ₁ = a (x₂ − x₁), ẋ₂ = x₁ (b − x₃) − x₂, ẋ₃ = x₁ x₂ − c x₃ (the paper's Section V-A).

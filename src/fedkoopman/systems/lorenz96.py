@@ -12,8 +12,6 @@ from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_dim
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "Lorenz96"]
-
 
 class Lorenz96(System):
     """ẋᵢ = (xᵢ₊₁ − xᵢ₋₂) xᵢ₋₁ − xᵢ + F on a ring (Lorenz, ECMWF seminar on predictability, 1996).

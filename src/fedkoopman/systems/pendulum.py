@@ -10,8 +10,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "Pendulum"]
-
 
 class Pendulum(System):
     """θ̇ = ω, ω̇ = −(g/L) sin θ (the paper's second system).

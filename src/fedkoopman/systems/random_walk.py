@@ -22,8 +22,6 @@ from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, real_array
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "LocalPolynomial"]
-
 
 class LocalPolynomial(System):
     """q⁽ᵒʳᵈᵉʳ⁾ does a random walk, for each of some named quantities q.

@@ -7,8 +7,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
-__all__ = ["TRUTH_TOLERANCE", "Number", "rk4", "solve"]
-
 Number = float | Float[Array, ""]
 Field = Callable[[Float[Array, " dim"]], Float[Array, " dim"]]
 

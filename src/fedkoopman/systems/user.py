@@ -16,15 +16,6 @@ from fedkoopman.systems.checks import check_dim, number
 from fedkoopman.systems.solvers import Number, solve
 from fedkoopman.user_code import calling, finished, place_of, plain_function
 
-__all__ = [
-    "Closure",
-    "FunctionSystem",
-    "MapSystem",
-    "check_function",
-    "check_own_system",
-    "declare",
-]
-
 Same = TypeVar("Same", bound="_UserSystem")
 
 # Of the stiff one-step map, by precision: far below any process noise, and above rounding.

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "VanDerPol"]
-
 
 class VanDerPol(System):
     """ẋ₁ = x₂, ẋ₂ = a (1 − x₁²) x₂ − x₁ (the paper's first system).

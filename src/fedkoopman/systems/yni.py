@@ -12,8 +12,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.solvers import Number
 
-__all__ = ["SYSTEM", "YNI"]
-
 Scalar = Float[Array, ""]
 Rates = tuple[Scalar, Scalar]
 

@@ -32,10 +32,9 @@ from fedkoopman.deploy.wire import (
     message_digest,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.evaluation import Metrics
+from fedkoopman.evaluation import Metrics, combined
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.messages import Message
-from fedkoopman.federation.scoring import combined
 from fedkoopman.federation.slot import ask
 from fedkoopman.runs.run import run
 

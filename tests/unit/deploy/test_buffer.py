@@ -233,8 +233,7 @@ def test_an_older_store_of_files_keeps_what_nobody_knows_of(buffer: Buffer) -> N
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("repeat", [False, True])
 def test_arrivals_are_those_of_the_local_engine(store: Store, seed: int, repeat: bool) -> None:
-    from fedkoopman.federation.arrivals import arrivals
-    from fedkoopman.federation.deliveries import Deliveries, schedule
+    from fedkoopman.federation.arrivals import Deliveries, arrivals, schedule
 
     class Client:
         def __init__(self, identity: int) -> None:

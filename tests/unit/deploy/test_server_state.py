@@ -12,7 +12,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.server_state import STRIKES, ServerDirectory, ServerState, Standing
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
-from fedkoopman.federation.problem import Problem
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.run_directory import RunDirectory, study_in
 

@@ -6,7 +6,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.estimation import nis
-from fedkoopman.estimation.transforms import wrap
+from fedkoopman.estimation.gaussian import wrap
 
 GAUSSIAN = ["ukf", "ukf-resampled", "ekf"]
 METHODS = [*GAUSSIAN, "particle"]

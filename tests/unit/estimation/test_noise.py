@@ -9,10 +9,10 @@ from scipy import optimize
 import fedkoopman as fk
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import Linearised, Unscented, nis
+from fedkoopman.estimation.estimator import problem_of
 from fedkoopman.estimation.likelihood import score
 from fedkoopman.estimation.noise import estimate_noise, likelihoods, tracked
 from fedkoopman.estimation.noise_structure import STRUCTURES, structure_of
-from fedkoopman.estimation.problem import problem_of
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

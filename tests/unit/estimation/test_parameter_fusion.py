@@ -8,7 +8,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation.parameter_fusion import combine_parameters
+from fedkoopman.estimation.parameters import combine_parameters
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

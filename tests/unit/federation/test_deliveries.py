@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from reference.federations import experiment
 
-from fedkoopman.federation.arrivals import arrivals, succeeded
-from fedkoopman.federation.deliveries import Deliveries, schedule
+from fedkoopman.federation.arrivals import Deliveries, arrivals, schedule, succeeded
 from fedkoopman.federation.simulation import simulate_federation
 from fedkoopman.federation.sites import Address, arrived, held_out, samples
 from fedkoopman.federation.workers import Workers

@@ -7,12 +7,11 @@ import pytest
 from reference.federations import experiment, first_weights
 
 from fedkoopman.errors import InputError
-from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.experiment import Experiment, scheme_of
 from fedkoopman.federation.policies import POLICIES, Situation, activate
 from fedkoopman.federation.policies.random import random as random_policy
 from fedkoopman.federation.policies.round_robin import round_robin
 from fedkoopman.federation.policies.threshold import threshold
-from fedkoopman.federation.schemes import scheme_of
 from fedkoopman.federation.simulation import jobs_of
 from fedkoopman.federation.slot import State, ask
 

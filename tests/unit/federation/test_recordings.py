@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from reference.federations import experiment
 
-from fedkoopman.federation.recordings import Recordings
+from fedkoopman.federation.arrivals import Recordings
 from fedkoopman.federation.sites import Address, Sites, held_out
 from fedkoopman.federation.workers import Workers
 

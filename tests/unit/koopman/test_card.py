@@ -8,8 +8,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.koopman import DeepKoopman
-from fedkoopman.koopman.card import card, write_card
-from fedkoopman.koopman.facts import facts, pace
+from fedkoopman.koopman.card import card, facts, pace, write_card
 from fedkoopman.koopman.kalman import KoopmanFilter
 from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 

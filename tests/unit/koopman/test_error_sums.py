@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fedkoopman.koopman import DeepKoopman
+from fedkoopman.koopman.forecast import error_sums, lifted_noise, noise_of_sums
 from fedkoopman.koopman.kinds.paper import PaperNetwork
-from fedkoopman.koopman.residuals import error_sums, lifted_noise, noise_of_sums
 
 
 def model(window: int = 1, depth: int = 1) -> DeepKoopman:

@@ -5,9 +5,10 @@ import pytest
 from reference.filters import central_jacobian
 
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.koopman import DeepKoopman, residuals
+from fedkoopman.koopman import DeepKoopman
+from fedkoopman.koopman import forecast as forecasts
+from fedkoopman.koopman.forecast import SPANS, lifted_noise, spread
 from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
-from fedkoopman.koopman.residuals import SPANS, lifted_noise, spread
 
 TURN = 0.97 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
 NOISE = np.array([[0.04, 0.01], [0.01, 0.09]])
@@ -85,11 +86,11 @@ def test_beyond_the_data_the_spread_grows_by_the_lifted_dynamics():
 def test_much_data_is_sampled_from_all_over(monkeypatch):
     model, x = linear(), paths(30, 40)
     whole = spread(model.learned_, list(x), 1)
-    monkeypatch.setattr(residuals, "ENOUGH", 400)
+    monkeypatch.setattr(forecasts, "ENOUGH", 400)
     np.testing.assert_array_equal(
         spread(model.learned_, list(x), 1), spread(model.learned_, list(x[::3]), 1)
     )
-    monkeypatch.setattr(residuals, "LONG", 10)
+    monkeypatch.setattr(forecasts, "LONG", 10)
     some = spread(model.learned_, list(x), 1)
     np.testing.assert_array_equal(some, spread(model.learned_, list(x[:, :13]), 1))
     assert not np.array_equal(some, whole)

@@ -16,8 +16,7 @@ import fedkoopman as fk
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import TestSet, evaluate
 from fedkoopman.koopman import DeepKoopman, load_model
-from fedkoopman.koopman.card import card
-from fedkoopman.koopman.facts import facts
+from fedkoopman.koopman.card import card, facts
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import KINDS, find_kind, name_of

@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from fedkoopman.errors import InputError
 from fedkoopman.koopman import DeepKoopman
-from fedkoopman.koopman.parameters import NotFittedError
+from fedkoopman.koopman.fitted import NotFittedError
 
 SMALL = DeepKoopman(3, width=4, epochs=2)
 # Checks that ask for something else than what we mean; each must really fail.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedkoopman.koopman import spectrum
+from fedkoopman.koopman import learned as spectrum
 
 
 def rotation(angle, scale=1.0):

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman import InputError
-from fedkoopman.federation.algorithm import Answered, Asked, Ready
+from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, NumberField, Schema
-from fedkoopman.federation.problem import Problem
 
 __all__ = ["ALGORITHM", "AffineSums"]
 

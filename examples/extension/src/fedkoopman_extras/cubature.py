@@ -2,7 +2,7 @@
 
 Reference: Arasaratnam, Haykin, "Cubature Kalman Filters", IEEE Trans. Automatic Control 54 (2009).
 The 2n points x̂ ± √n L_j have equal weights 1/(2n). With Y_j their images and ȳ their mean, rotating
-each pair of opposite points gives the column form of `fedkoopman.estimation.transforms`:
+each pair of opposite points gives the column form of `fedkoopman.estimation.gaussian`:
 
     A_j = (Y_j − Y_{j+n}) / (2 √n),   C_j = (Y_j + Y_{j+n} − 2 ȳ) / (2 √n),   W = [A | C].
 """
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from fedkoopman.estimation import GaussianEstimator, Options
+from fedkoopman.estimation.gaussian import evaluate, wrap
 from fedkoopman.estimation.linalg import outer
-from fedkoopman.estimation.transforms import evaluate, wrap
 
 __all__ = ["ESTIMATOR", "CubatureFilter"]
 

@@ -15,7 +15,7 @@ from jaxtyping import Array
 from fedkoopman import InputError
 from fedkoopman.koopman.kind import Kind, Shapes
 from fedkoopman.koopman.losses import Losses, koopman_losses
-from fedkoopman.koopman.onnx_graph import Graph
+from fedkoopman.koopman.onnx import Graph
 
 __all__ = ["KIND", "Linear"]
 

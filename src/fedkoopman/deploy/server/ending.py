@@ -15,7 +15,7 @@ from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.standings import heard
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
-from fedkoopman.federation.problem import Problem
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.results import finished_model, summarise
 

@@ -18,10 +18,9 @@ from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.validation import MOST_SAMPLES
 from fedkoopman.deploy.wire import Evaluated
 from fedkoopman.errors import short
-from fedkoopman.evaluation import Metrics
+from fedkoopman.evaluation import Metrics, combined, scores_of
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
-from fedkoopman.federation.problem import Problem
-from fedkoopman.federation.scoring import combined, scores_of
 from fedkoopman.runs.results import METRICS
 
 ERRORS = ("state_error", "observation_error", "held_error")

@@ -16,8 +16,8 @@ from typing import Any
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.errors import InputError
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.slot import State
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.run_directory import RunDirectory

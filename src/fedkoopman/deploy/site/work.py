@@ -30,10 +30,9 @@ from fedkoopman.deploy.wire import (
     message_digest,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.evaluation import Metrics, TestSet, evaluate
+from fedkoopman.evaluation import Metrics, TestSet, evaluate, site_test_set
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.scoring import site_test_set
 from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
 from fedkoopman.runs.experiment import problem_of

@@ -8,11 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from fedkoopman.estimation.estimator import Options
+from fedkoopman.estimation.gaussian import Points, evaluate
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.linalg import outer
-from fedkoopman.estimation.transforms import Points, evaluate
-
-__all__ = ["ESTIMATOR", "Linearised"]
 
 
 class Linearised(NamedTuple):

@@ -18,13 +18,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from fedkoopman.compilation import fused
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.estimator import Options, SequenceEstimator, Trajectory
-from fedkoopman.estimation.gaussian import Conditions, model_of
+from fedkoopman.estimation.gaussian import Conditions, evaluate, model_of, wrap
 from fedkoopman.estimation.linalg import apply, cholesky, forward, materialise
-from fedkoopman.estimation.transforms import evaluate, wrap
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
-
-__all__ = ["ESTIMATOR"]
 
 MOST_PARTICLES = 1_000_000
 PATHS = 256

@@ -1,6 +1,6 @@
 """The unscented Kalman filter as in the paper: propagated sigma points serve again to correct.
 
-Sigma points in the column form of `transforms` are exact algebra, not an approximation of the
+Sigma points in the column form of `gaussian` are exact algebra, not an approximation of the
 textbook sums. With d_j = Y_j − Y_0, s² = α²(n+κ), w = 1/(2 s²) and m = w Σ d_j, the weighted mean
 is Y_0 + m and the weighted covariance w Σ d_j d_jᵀ + (β − α²) m mᵀ; rotating each pair of opposite
 points,
@@ -23,11 +23,9 @@ from jaxtyping import Array, Float
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.estimator import Options
+from fedkoopman.estimation.gaussian import Points, evaluate, wrap
 from fedkoopman.estimation.gaussian_estimator import GaussianEstimator
 from fedkoopman.estimation.linalg import outer
-from fedkoopman.estimation.transforms import Points, evaluate, wrap
-
-__all__ = ["ESTIMATOR", "SigmaPoints", "Unscented"]
 
 
 class Unscented(NamedTuple):

@@ -2,6 +2,4 @@
 
 from fedkoopman.estimation.methods.ukf import SigmaPoints
 
-__all__ = ["ESTIMATOR"]
-
 ESTIMATOR = SigmaPoints(consistent=True)

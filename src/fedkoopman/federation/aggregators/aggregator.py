@@ -9,8 +9,6 @@ from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
 from fedkoopman.user_code import calling, finished, place_of
 
-__all__ = ["Aggregator", "aggregate"]
-
 
 class Aggregator(Protocol):
     """From updates to one."""

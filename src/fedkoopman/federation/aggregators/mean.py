@@ -6,8 +6,6 @@ import numpy as np
 
 from fedkoopman.federation.messages import Arrays
 
-__all__ = ["mean"]
-
 
 def mean(current: Arrays, updates: Sequence[Arrays], sizes: Sequence[int]) -> Arrays:
     """The mean of updates, weighted by the sizes of the data they were computed from.

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregators import aggregate
 from fedkoopman.federation.aggregators.mean import mean
-from fedkoopman.federation.algorithm import Answered, Asked, Ready
+from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
-from fedkoopman.federation.problem import Problem
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.training import client_update, train
 

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError, short
 from fedkoopman.user_code import calling, finished, place_of
 
-__all__ = ["Policy", "Situation", "activate"]
-
 
 class Situation(NamedTuple):
     """What the server knows when it chooses."""

@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.policies import Situation
 
-__all__ = ["random"]
-
 
 def random(situation: Situation) -> NDArray[np.int64]:
     """One client, each with probability 1/N."""

@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.policies import Situation
 
-__all__ = ["round_robin"]
-
 
 def round_robin(situation: Situation) -> NDArray[np.int64]:
     """I_m = {m mod N}."""

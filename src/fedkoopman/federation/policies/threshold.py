@@ -5,8 +5,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.policies import Situation
 
-__all__ = ["threshold"]
-
 
 def threshold(situation: Situation) -> NDArray[np.bool_]:
     """I_m = {n : |D_n| ≥ ρ_n ζ}."""

@@ -14,7 +14,7 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.activations import ACTIVATIONS
 from fedkoopman.koopman.kind import Kind, Shapes
 from fedkoopman.koopman.losses import Losses, koopman_losses
-from fedkoopman.koopman.onnx_graph import Graph
+from fedkoopman.koopman.onnx import Graph
 from fedkoopman.user_code import calling, finished
 
 __all__ = ["KIND", "Layer", "PaperNetwork", "Weights"]

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from reference.federations import experiment
 
-from fedkoopman.evaluation import Metrics, TestSet, evaluate
-from fedkoopman.federation.scoring import combined, site_test_set, windows_of_site
+from fedkoopman.evaluation import (
+    Metrics,
+    TestSet,
+    combined,
+    evaluate,
+    site_test_set,
+    windows_of_site,
+)
 
 
 def walks(*lengths: int) -> list[np.ndarray]:
