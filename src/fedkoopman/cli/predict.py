@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.inspect import ModelFile
-from fedkoopman.cli.values import numbers, whole
+from fedkoopman.cli.options import numbers, whole
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
