@@ -143,8 +143,7 @@ def estimate(
     from fedkoopman.config.sensor_file import in_flat_words, read_sensor
     from fedkoopman.data.observations import columns_taken, observations_of
     from fedkoopman.durable import check_output, written_whole
-    from fedkoopman.reports.plots import PLOTS, plot_states
-    from fedkoopman.reports.states import TABLES, write_states
+    from fedkoopman.reports.plots import PLOTS, TABLES, plot_states, write_states
 
     started = time.perf_counter()
     check_output(out, TABLES)

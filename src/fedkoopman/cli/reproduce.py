@@ -17,12 +17,12 @@ import typer
 from fedkoopman.cli.options import Bar, argument, option, whole
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.paper.catalogue import CATALOGUE, About
+from fedkoopman.paper.items import CATALOGUE, About
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.paper.files import Saved
-    from fedkoopman.paper.result import Item, Options, Reproduced
+    from fedkoopman.paper.items import Item, Options, Reproduced
     from fedkoopman.runs.run import Progress
 
 EXAMPLE = """
@@ -91,7 +91,7 @@ def reproduce(
         return
     keep_compiled()
 
-    from fedkoopman.paper.result import Options
+    from fedkoopman.paper.items import Options
 
     count = seeds or (FAST_SEEDS if fast else SEEDS)
     options = Options(out / "runs", count, seed, fast, data, trajectories)
@@ -167,7 +167,7 @@ def _reproduce(
         write_item,
         write_numbers,
     )
-    from fedkoopman.paper.terminal import show, show_counts
+    from fedkoopman.paper.pages import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
     held = {name: saved for name in CATALOGUE if (saved := read_saved(out, name)) is not None}
@@ -203,7 +203,7 @@ def _reproduce(
 
 def _judged(saved: "Saved") -> "Reproduced":
     """What an item's numbers say."""
-    from fedkoopman.paper.result import Reproduced
+    from fedkoopman.paper.items import Reproduced
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)
