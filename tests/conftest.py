@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from fedkoopman.cli.compilation import cache_folder
+from fedkoopman.cli.process import cache_folder
 
 STARTUP = Path(__file__).parent / "startup"
 TARGETS = {"slow": "make test-slow", "deploy": "make test-deploy"}

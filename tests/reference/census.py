@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.algorithm import Answered, Asked, Ready
+from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, NumberField, Schema
-from fedkoopman.federation.problem import Problem
 
 
 def looks(slot: int) -> bool:

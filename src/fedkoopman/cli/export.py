@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from fedkoopman.cli.inspect import ModelFile, ModelKind
-from fedkoopman.cli.values import whole
+from fedkoopman.cli.options import whole
 from fedkoopman.errors import InputError
 
 EXAMPLE = r"""

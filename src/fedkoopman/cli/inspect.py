@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.next_step import tell_next
+from fedkoopman.cli.process import tell_next
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
 from fedkoopman.cli.inspect import ModelFile, ModelKind
-from fedkoopman.cli.values import numbers, whole
+from fedkoopman.cli.options import numbers, whole
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
@@ -208,8 +208,7 @@ def _check_files(
 ) -> None:
     """Refuse what could not be written, before anything is loaded."""
     from fedkoopman.durable import check_output
-    from fedkoopman.reports.plots import PLOTS
-    from fedkoopman.reports.states import TABLES
+    from fedkoopman.reports.plots import PLOTS, TABLES
 
     seen = {path.resolve() for path in (model, data, sensor) if path is not None}
     for path, suffixes in ((out, TABLES), (plot, PLOTS)):
@@ -223,8 +222,7 @@ def _check_files(
 
 def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
     from fedkoopman.durable import written_whole
-    from fedkoopman.reports.plots import plot_forecast
-    from fedkoopman.reports.states import write_states
+    from fedkoopman.reports.plots import plot_forecast, write_states
 
     targets = [path for path in (out, plot) if path is not None]
     if not targets:
@@ -248,7 +246,7 @@ def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
 def _print(future: "SiteStates") -> None:
     import csv
 
-    from fedkoopman.reports.states import columns
+    from fedkoopman.reports.plots import columns
 
     table = columns(future)
     writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -1,14 +1,72 @@
-"""Keep what was compiled: a second run of a study starts in a second or two.
+"""The program's own process: its standard output, and where JAX keeps what it compiled.
 
-Only the program does this, not the library: it sets options of JAX, and the process is ours.
+Only the program sets options of JAX, not the library: here the process is ours.
 """
 
 import hashlib
 import os
 import platform
+import shlex
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any, TextIO
+
+import typer
+
+from fedkoopman.errors import MachineError
+
+
+class OutputError(MachineError):
+    """Standard output cannot be written, as on a full disk."""
+
+
+class Output:
+    """A stream that raises `OutputError` where writing fails; in all else, the stream itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        """Write text."""
+        with _told():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        """Write what is waiting."""
+        with _told():
+            self._stream.flush()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        cause = error.strerror or error
+        raise OutputError(f"cannot write to standard output: {cause}; make room there") from error
+
+
+def tell_next(*words: str | Path) -> None:
+    """Print the next command.
+
+    Arguments:
+        words: of the command, after `fedkoopman`.
+    """
+    typer.echo(f"next: {shlex.join(['fedkoopman', *map(str, words)])}")
+
+
+def say(line: str) -> None:
+    """Print a line of a service, which goes on where it cannot be written, as on a full disk."""
+    with suppress(OSError, OutputError):
+        typer.echo(line)
 
 
 def keep_compiled() -> None:

@@ -1,22 +1,51 @@
-"""A sweep as one table, a row per combination: Markdown, CSV, and text for a terminal."""
+"""Tables of results: in a terminal, and of a sweep as Markdown and CSV, a row per combination."""
 
 import csv
 import io
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedkoopman.durable import written_whole
 
 if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
     from fedkoopman.runs.sweep import Combination, Result
 
 METRICS = ("l1", "l2", "l3", "loss", "E", "horizon")
 SHOWN = ("loss", "E", "horizon")
 """What a narrow terminal has room for."""
 WIDE = 140
-"""Columns of a terminal that has room for all."""
+"""Columns of a terminal that has room for all, and of output that goes into a file."""
+
+
+def plain_console() -> "Console":
+    """Standard output, which takes text as it is."""
+    from rich.console import Console
+
+    found = Console(markup=False, highlight=False, emoji=False)
+    if not found.is_terminal:
+        found.width = WIDE
+    return found
+
+
+def new_table(*columns: str, right: Sequence[str] = (), **style: Any) -> "Table":
+    """An empty table for a terminal; numbers stand in the columns on the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE, **style)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def counted(amount: int, noun: str) -> str:
+    """A count with its noun, in the singular or plural."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
 
 
 def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
@@ -57,15 +86,9 @@ def write_sweep(
 
 def show_sweep(keys: Sequence[str], results: Sequence["Result"]) -> None:
     """Print the table."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(markup=False)
-    if not console.is_terminal:
-        console = Console(markup=False, width=WIDE)
+    console = plain_console()
     metrics = METRICS if console.width >= WIDE else SHOWN
-    grid = Table(box=box.SIMPLE)
+    grid = new_table()
     for column in _columns(keys, metrics):
         grid.add_column(column, overflow="fold")
     for result in results:

@@ -8,8 +8,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from fedkoopman.data.observations import SiteStates
-from fedkoopman.reports.plots import MOST_POINTS, plot_states
-from fedkoopman.reports.states import columns, write_states
+from fedkoopman.reports.plots import MOST_POINTS, columns, plot_states, write_states
 
 
 def site_states(lengths: tuple[int, ...], labels: tuple[str, ...] | None) -> SiteStates:

@@ -1,8 +1,8 @@
-"""What reproducing a table or figure yields: plain data that a report can draw and print.
+"""The paper's tables and figures: which there are, and what reproducing one yields.
 
 An item computes numbers, which are kept in a file. What they say (claims, table, figure) is made
 from that file alone, so a verdict always belongs to the numbers beside it. `Reproduced` is an item
-with its findings, as pages, figures and terminal show it.
+with its findings, as pages, figures and terminal show it. Nothing heavy is loaded here.
 """
 
 from collections import Counter
@@ -14,26 +14,48 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from fedkoopman.runs.run import Progress
 
-__all__ = [
-    "FAILS",
-    "HOLDS",
-    "OPEN",
-    "VERDICTS",
-    "Claim",
-    "Findings",
-    "Item",
-    "Numbers",
-    "Options",
-    "Panel",
-    "Reproduced",
-    "Series",
-    "Table",
-    "Tell",
-    "commands",
-    "counts",
-    "worded",
-]
 
+@dataclass(frozen=True)
+class About:
+    """A table or figure.
+
+    Attributes:
+        name: by which it is asked for; its module is called alike.
+        paper: where it stands.
+        title: what it shows.
+        needs_data: whether it needs the measured double pendulum.
+    """
+
+    name: str
+    paper: str
+    title: str
+    needs_data: bool = False
+
+    @property
+    def module(self) -> str:
+        """Where its `ITEM` is."""
+        return f"fedkoopman.paper.{self.name.replace('-', '_')}"
+
+
+CATALOGUE = {
+    about.name: about
+    for about in (
+        About("fig-systems", "Fig. 5a", "three canonical systems, perfect data"),
+        About("fig-yni", "Fig. 5b", "YNI heart cell, seven states"),
+        About("fig-double-pendulum", "Fig. 5c", "measured double pendulum", needs_data=True),
+        About("fig-comparison", "Fig. 6", "KF-FedKL beside three benchmark schemes"),
+        About("table-estimators", "Table III", "state estimators on Lorenz63"),
+        About("table-ablation", "Table IV", "weights of the three losses"),
+        About("fig-noise", "Fig. 7a", "noisy clients"),
+        About("fig-probability", "Fig. 7b", "probability of a successful observation"),
+        About("fig-clients", "Fig. 7c", "number of clients"),
+        About("fig-policy", "Fig. 7d", "who trains when"),
+        About("fig-epochs", "Fig. 7e", "epochs of local training"),
+        About("fig-restart", "Fig. 7f", "slots between restarts of the system"),
+        About("theorem1", "Theorem 1", "the convergence bound, and what it bounds"),
+    )
+}
+"""By name, in the paper's order."""
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be compared"
 
