@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkoopman.covariance import covariance, noise_roots
@@ -39,7 +39,6 @@ def test_one_dimension_takes_a_vector_as_diagonal_and_a_matrix():
     np.testing.assert_array_equal(covariance([[4.0]], 1, "noise"), [[4.0]])
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10), st.integers(0, 2**32 - 1), st.booleans())
 def test_what_is_semi_definite_up_to_rounding_passes_and_comes_back_symmetric(n, seed, single):
     rng = np.random.default_rng(seed)
@@ -50,7 +49,6 @@ def test_what_is_semi_definite_up_to_rounding_passes_and_comes_back_symmetric(n,
     np.testing.assert_allclose(result, p, atol=1e-6 * np.abs(p).max())
 
 
-@settings(deadline=None)
 @given(st.integers(1, 8), st.integers(0, 2**32 - 1))
 def test_noise_roots_times_its_transpose_is_the_covariance(n, seed):
     rng = np.random.default_rng(seed)

@@ -52,7 +52,7 @@ def test_the_identity_observes_the_state():
 observed = quick(lambda sensor, x: sensor(x))
 
 
-@settings(deadline=None, max_examples=30)  # each dimension compiles
+@settings(max_examples=30)  # each dimension compiles
 @given(st.integers(2, 8), st.integers(0, 1000), st.data())
 def test_a_random_frame_is_orthonormal(d, seed, data):
     m = data.draw(st.integers(1, d - 1))

@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkoopman import theory
@@ -54,7 +54,6 @@ def test_coefficients_of_thousands_of_clients():
     assert np.isfinite(theory.coefficients(10**6, 1e-3)).all()
 
 
-@settings(deadline=None)
 @given(st.integers(1, 400), st.floats(0, 1))
 def test_chances_of_selection_are_binomial(n, p):
     chance = theory.selected(n, p)
@@ -133,7 +132,6 @@ rising = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(rising, st.floats(0, 1), st.sampled_from(["printed", "derived"]), st.integers(0, 3))
 def test_more_of_anything_bad_is_a_larger_bound(name, p, form, client):
     base = constants(probability=p)
@@ -152,7 +150,6 @@ def test_more_of_anything_bad_is_a_larger_bound(name, p, form, client):
     assert (after[1:] > before[1:]).all()
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1), st.sampled_from(["printed", "derived"]))
 def test_without_noise_and_differences_it_contracts_as_gradient_descent(p, form):
     quiet = constants(
@@ -173,7 +170,6 @@ def test_selecting_everybody_adds_nothing():
     assert constants(probability=0.9).selection > 0
 
 
-@settings(deadline=None)
 @given(st.floats(0.26, 50), st.floats(1e-3, 1), st.integers(1, 20), st.floats(0, 1))
 def test_the_printed_form_is_the_looser_for_steps_up_to_1(smoothness, share, local_steps, p):
     given_constants = constants(
@@ -201,7 +197,6 @@ def test_the_limit_is_where_the_recursion_goes_and_stays(form):
     assert theory.bound(given, np.full(2000, 0.1), 0.0, form)[-1] == pytest.approx(limit)
 
 
-@settings(deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1), st.integers(1, 50))
 def test_decreasing_steps_meet_all_conditions(smoothness, share, local_steps):
     steps = theory.decreasing_steps(smoothness, smoothness * share, local_steps, 200)

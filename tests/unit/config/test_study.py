@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkoopman.config import parts
@@ -63,7 +63,6 @@ share = st.floats(0, 1)
 words = st.text(st.characters(exclude_categories=("C", "Z")), min_size=1)
 
 
-@settings(deadline=None)
 @given(
     name=words,
     seed=st.integers(0, 2**63 - 1),

@@ -171,7 +171,7 @@ def test_what_is_too_large_is_not_sent() -> None:
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_damaged_bodies_are_refused_or_still_well_formed(data: st.DataObject) -> None:
     """A flipped bit never gets through as anything but a well-formed batch."""

@@ -120,7 +120,7 @@ def bent(a, b, c, initial, z, q, r, *, transform):
     scales=st.tuples(*[st.floats(-2, 2)] * 3),
     seed=st.integers(0, 2**31),
 )
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 def test_random_problems(name, dtype, n, exponent, scales, seed):
     """Condition numbers to 1e8 (float64) and 1e4 (float32), gaps, correlated noise."""
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkoopman.koopman import learned as spectrum
@@ -22,7 +22,6 @@ def block(*parts):
     return result
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 8))
 def test_left_and_right_vectors_belong_to_their_eigenvalues(seed, size):
     operator = np.random.default_rng(seed).normal(size=(size, size))
@@ -35,7 +34,6 @@ def test_left_and_right_vectors_belong_to_their_eigenvalues(seed, size):
     assert values.dtype == right.dtype == left.dtype == np.complex128
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**32), size=st.integers(1, 9))
 def test_eigenvalues_fall_in_modulus_and_conjugates_are_neighbours(seed, size):
     values = spectrum.decompose(np.random.default_rng(seed).normal(size=(size, size))).eigenvalues
