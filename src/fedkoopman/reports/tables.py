@@ -64,6 +64,20 @@ def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str
     return f"{mean:.4g} ± {std:.2g}" if std is not None else f"{mean:.4g} ± ?"
 
 
+def site_errors(site: Mapping[str, Any]) -> list[str]:
+    """Errors of a site's held-out observations, and its noise σ: a number per channel in each.
+
+    They are one step ahead, several steps ahead, and as many for holding the last state.
+    """
+
+    def listed(values: Sequence[float | None] | None) -> str:
+        return ", ".join("–" if v is None else f"{v:.3g}" for v in values or [None])
+
+    errors, held = site["observation_error"], site["held_error"]
+    noise = [value**0.5 for value in site["observation_noise"]]
+    return [listed(values) for values in (errors[0], errors[-1], held[-1], noise)]
+
+
 def write_sweep(
     directory: Path,
     keys: Sequence[str],
