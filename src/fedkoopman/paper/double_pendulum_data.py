@@ -147,7 +147,7 @@ def _angles(
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is no text ({error.reason}): {SOURCE}") from error
     try:
-        rows = number_rows(lines, 2, name)
+        rows = _number_rows(lines, 2, name)
     except InputError as error:
         raise InputError(f"{error}; {SOURCE}") from error
     if len(rows) < SHORTEST:
@@ -173,42 +173,30 @@ def _trial(place: PurePosixPath) -> int | None:
     return None
 
 
-def number_rows(
-    lines: Iterable[str], columns: int, name: str, *, skipped: int = 0
-) -> NDArray[np.float64]:
-    """An array (rows, columns); blank lines may stand at the end only.
-
-    Arguments:
-        lines: of the text, after its header.
-        columns: how many cells each must have.
-        name: of the file, for messages.
-        skipped: how many lines stand before, in the count of lines.
-    """
+def _number_rows(lines: Iterable[str], columns: int, name: str) -> NDArray[np.float64]:
+    """An array (rows, columns) from lines of text; blank ones may stand at the end only."""
     rows: list[list[float]] = []
     blank = 0
     reader = csv.reader(lines)
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise InputError(
-                f"line {reader.line_num + skipped} of {name} cannot be read ({error}): write "
-                "numbers separated by commas"
-            ) from error
-        if cells is None:
-            break
-        line = reader.line_num + skipped
-        if not any(cell.strip() for cell in cells) and len(cells) < 2:
-            blank = blank or line
-            continue
-        if blank:
-            raise InputError(f"line {blank} of {name} is blank: give every sample its numbers")
-        if len(cells) != columns:
-            raise InputError(
-                f"line {line} of {name} has {len(cells)} cells instead of {columns}: give every "
-                "line as many, separated by commas"
-            )
-        rows.append([_number(cell, line, name) for cell in cells])
+    try:
+        for cells in reader:
+            line = reader.line_num
+            if not any(cell.strip() for cell in cells) and len(cells) < 2:
+                blank = blank or line
+                continue
+            if blank:
+                raise InputError(f"line {blank} of {name} is blank: give every sample its numbers")
+            if len(cells) != columns:
+                raise InputError(
+                    f"line {line} of {name} has {len(cells)} cells instead of {columns}: give "
+                    "every line as many, separated by commas"
+                )
+            rows.append([_number(cell, line, name) for cell in cells])
+    except csv.Error as error:
+        raise InputError(
+            f"line {reader.line_num} of {name} cannot be read ({error}): write numbers separated "
+            "by commas"
+        ) from error
     return np.array(rows, dtype=np.float64).reshape(-1, columns)
 
 

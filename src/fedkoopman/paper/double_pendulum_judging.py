@@ -268,14 +268,10 @@ NOTE = (
 
 
 def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """First motion and speeds of every trial.
+    """First motion and speeds of every trial, whose states (T, 4) are as `read_trials` gives them.
 
-    Arguments:
-        trials: states (T, 4), as `read_trials` gives them.
-
-    Returns:
-        of each trial `begins`, the first sample at which a link has moved, or None; `used` and
-        `after`, the root mean square speed of both links; `last`, where `after` ends.
+    Of each trial `begins`, the first sample at which a link has moved, or None; `used` and `after`,
+    the root mean square speed of both links; `last`, where `after` ends.
     """
     found = []
     for states in trials:

@@ -19,12 +19,8 @@ def _mixed(noisy: int) -> str:
     return "-".join(["1"] * (CLIENTS - noisy) + [str(NOISY)] * noisy)
 
 
-def _all(level: int) -> str:
-    return "-".join([str(level)] * CLIENTS)
-
-
 MIXED = tuple(_mixed(count) for count in range(CLIENTS + 1))
-ALL_NOISY = tuple(_all(level) for level in LEVELS)
+ALL_NOISY = tuple("-".join([str(level)] * CLIENTS) for level in LEVELS)
 
 
 def arms(options: Options) -> tuple[Arm, ...]:

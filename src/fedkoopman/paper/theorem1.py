@@ -44,8 +44,8 @@ class Sizes:
     slots_of_others: int
     slots_simulated: int
     draws: int
-    probabilities: tuple[float, ...]
-    simulated: tuple[float, ...]
+    probabilities: list[float]
+    simulated: list[float]
 
 
 FULL = Sizes(
@@ -53,12 +53,12 @@ FULL = Sizes(
     slots_of_others=10_000,
     slots_simulated=2_000,
     draws=1_000,
-    probabilities=(
+    probabilities=[
         1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 0,
-    ),
-    simulated=(1, 0.5, 0.01, 0.001),
+    ],
+    simulated=[1, 0.5, 0.01, 0.001],
 )  # fmt: skip
-FAST = Sizes(400, 200, 200, 50, (1, 0.5, 0.1, 0.01, 0.001, 0), (1, 0.5, 0.01, 0.001))
+FAST = Sizes(400, 200, 200, 50, [1, 0.5, 0.1, 0.01, 0.001, 0], [1, 0.5, 0.01, 0.001])
 
 STEPS, STEPS_SIMULATED = (1, 5, 10), (1, 5)
 """Values of E; other problems are computed with E = 1 only."""

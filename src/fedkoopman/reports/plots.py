@@ -28,9 +28,7 @@ LINE, BAND, DOTS, TEXT = "#1f4e79", "#8fb8de", "#7b8087", "#3c4043"
 def plot_states(path: Path, states: SiteStates) -> None:
     """Draw one panel per state: the mean, its ±2σ band, and the observations of that state.
 
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        states: what to draw; of many trajectories the first few, side by side.
+    Of many trajectories the first few are drawn, side by side.
     """
     figure, grid = _panels(states, 1.0)
     stds = states.stds
@@ -125,12 +123,7 @@ SHOWN_PAST = 2.0
 
 
 def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
-    """Draw one panel per state: the last of the past, then the forecast with its ±2σ band.
-
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        past, future: of many trajectories the first few, side by side.
-    """
+    """Draw one panel per state: the last of the past, then the forecast with its ±2σ band."""
     figure, grid = _panels(past, 1.2)
     past_std, future_std = past.stds, future.stds
     for column in range(grid.shape[1]):
@@ -164,9 +157,7 @@ def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
 def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draw the eigenvalues of K with the unit circle, and how far each state moves with each mode.
 
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        rows: of the spectrum, as `fedkoopman.koopman.facts` gives them.
+    The rows are the spectrum, as `fedkoopman.koopman.facts` gives them.
     """
     from matplotlib.figure import Figure
 

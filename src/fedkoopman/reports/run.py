@@ -32,11 +32,7 @@ MOST_NAMES = 25
 
 
 def write_report(directory: str | Path) -> Path:
-    """Write `report.html` into a run directory, of a finished run or of one still going on.
-
-    Arguments:
-        directory: what `fedkoopman run --out` wrote.
-    """
+    """Write `report.html` into a run directory, of a finished run or of one still going on."""
     directory = Path(directory)
     page = _page(read_run(directory))
     target = directory / "report.html"

@@ -50,12 +50,7 @@ def counted(amount: int, noun: str) -> str:
 
 
 def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
-    """A mean, and where there are several seeds its standard deviation, as text.
-
-    Arguments:
-        spread: "mean" and "std", as in a summary; what was not finite may be missing or None.
-        several: whether there is more than one seed.
-    """
+    """A mean, and with several seeds its standard deviation; what is not finite may be None."""
     mean, std = ((spread or {}).get(name) for name in ("mean", "std"))
     if mean is None or not math.isfinite(mean):
         return "not finite"
@@ -84,14 +79,7 @@ def write_sweep(
     combinations: Sequence["Combination"],
     results: Sequence["Result"],
 ) -> list[Path]:
-    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on.
-
-    Arguments:
-        directory: the sweep's.
-        keys: the grid's.
-        combinations: all of them.
-        results: of those that are finished.
-    """
+    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on."""
     targets = [directory / "sweep.md", directory / "sweep.csv"]
     with written_whole(*targets) as [page, table]:
         page.write_text(_markdown(keys, combinations, results), encoding="utf-8")
