@@ -174,9 +174,7 @@ def bound(
     """
     sizes = _sizes(step_sizes)
     _check_number("initial", initial)
-    failed = failed_conditions(constants, sizes)
-    if failed:
-        raise InputError(f"Theorem 1 does not apply: {'; '.join(failed)}")
+    _check_conditions(constants, sizes)
     square, constant = _added(constants, form)
     values = [float(initial)]
     for size in sizes.tolist():
@@ -186,9 +184,7 @@ def bound(
 
 def limit(constants: Constants, step_size: float, form: Form = "printed") -> float:
     """What the bound tends to with a constant step size: the recursion's fixed point."""
-    failed = failed_conditions(constants, [step_size])
-    if failed:
-        raise InputError(f"Theorem 1 does not apply: {'; '.join(failed)}")
+    _check_conditions(constants, [step_size])
     square, constant = _added(constants, form)
     return (step_size * square + constant / step_size) / constants.convexity
 
@@ -225,6 +221,11 @@ def decreasing_steps(
     """
     offset = max(8 * smoothness / convexity, local_steps)
     return 2 / (convexity * (offset + np.arange(slots)))
+
+
+def _check_conditions(constants: Constants, step_sizes: ArrayLike) -> None:
+    if failed := failed_conditions(constants, step_sizes):
+        raise InputError(f"Theorem 1 does not apply: {'; '.join(failed)}")
 
 
 def _added(constants: Constants, form: Form) -> tuple[float, float]:

@@ -134,12 +134,7 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def read_study(path: Path | None, pairs: Sequence[str] | None = None) -> "Study":
-    """The study of a file, or the paper's default, with some values replaced; fully checked.
-
-    Arguments:
-        path: the study file; None for the default.
-        pairs: words KEY=VALUE.
-    """
+    """The study of a file, or the paper's default, with words KEY=VALUE put in; fully checked."""
     from fedkoopman.config.study import Study
 
     values = settings(pairs)

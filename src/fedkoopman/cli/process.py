@@ -55,11 +55,7 @@ def _told() -> Iterator[None]:
 
 
 def tell_next(*words: str | Path) -> None:
-    """Print the next command.
-
-    Arguments:
-        words: of the command, after `fedkoopman`.
-    """
+    """Print the next command, from its words after `fedkoopman`."""
     typer.echo(f"next: {shlex.join(['fedkoopman', *map(str, words)])}")
 
 

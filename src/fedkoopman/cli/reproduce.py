@@ -135,9 +135,10 @@ def _without_data(chosen: list[About], names: Sequence[str]) -> bool:
 def _again(
     items: Sequence[str], options: "Options", seeds: int | None, out: Path
 ) -> Callable[[Sequence[str], bool], str]:
-    """The command that makes items again; here, or as it may stand in a page."""
+    """The command that makes items again, all if none is named; here, or as it stands in a page."""
 
     def command(names: Sequence[str], here: bool) -> str:
+        names = names or items
         words = ["fedkoopman", "reproduce", *names]
         words += ["--seeds", str(seeds)] if seeds else []
         words += ["--seed", str(options.seed)] if options.seed else []
@@ -149,7 +150,7 @@ def _again(
         words += ["--out", str(out)] if here else []
         return shlex.join(words)
 
-    return lambda names, here: command(names or items, here)
+    return command
 
 
 def _reproduce(
@@ -159,18 +160,11 @@ def _reproduce(
     again: Callable[[Sequence[str], bool], str],
     bar: bool,
 ) -> None:
-    from fedkoopman.paper.files import (
-        Saved,
-        read_numbers,
-        read_saved,
-        write_index,
-        write_item,
-        write_numbers,
-    )
+    from fedkoopman.paper import files
     from fedkoopman.paper.pages import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
-    held = {name: saved for name in CATALOGUE if (saved := read_saved(out, name)) is not None}
+    held = {name: saved for name in CATALOGUE if (saved := files.read_saved(out, name)) is not None}
     for name, saved in held.items():
         if saved.fast != options.fast:
             how = "with" if saved.fast else "without"
@@ -183,12 +177,14 @@ def _reproduce(
         with _progress(bar, total) as (at, tell):
             for name, item in modules.items():
                 at(name, item.slots(options))
-                if name not in held or read_numbers(out, name, settings[name]) is None:
+                if name not in held or files.read_numbers(out, name, settings[name]) is None:
                     found, command = item.compute(options, tell), again([name], False)
-                    data = write_numbers(out, name, settings[name], found, command, options.fast)
-                    held[name] = Saved(name, command, options.fast, settings[name], data)
+                    data = files.write_numbers(
+                        out, name, settings[name], found, command, options.fast
+                    )
+                    held[name] = files.Saved(name, command, options.fast, settings[name], data)
                 made[name] = _judged(held[name])
-                write_item(out, made[name])
+                files.write_item(out, made[name])
     except KeyboardInterrupt:
         raise Interrupted(f"finished work is kept; go on with: {again([], True)}") from None
     if len(made) > SHOWN:
@@ -198,7 +194,7 @@ def _reproduce(
             show(one)
     # The index has all items of the directory, also those of earlier commands.
     every = [made.get(name) or _judged(held[name]) for name in CATALOGUE if name in held]
-    typer.echo(f"report: {write_index(out, every)[0]}")
+    typer.echo(f"report: {files.write_index(out, every)[0]}")
 
 
 def _judged(saved: "Saved") -> "Reproduced":

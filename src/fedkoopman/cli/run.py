@@ -162,10 +162,7 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
-    from fedkoopman.reports.tables import new_table, plain_console
-
-    def listed(values: Sequence[float | None] | None) -> str:
-        return ", ".join("–" if v is None else f"{v:.3g}" for v in values or [None])
+    from fedkoopman.reports.tables import new_table, plain_console, site_errors
 
     steps = len(next(iter(summary["sites"].values()))["observation_error"])
     table = new_table(
@@ -176,9 +173,7 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
         title_style="",
     )
     for name, site in summary["sites"].items():
-        error, held = site["observation_error"], site["held_error"]
-        noise = [v**0.5 for v in site["observation_noise"]]
-        table.add_row(name, *map(listed, (error[0], error[-1], held[-1], noise)))
+        table.add_row(name, *site_errors(site))
     plain_console().print(table)
     for name, site in summary["sites"].items():
         for reason in site["dropped"][:SHOWN]:

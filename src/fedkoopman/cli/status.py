@@ -216,12 +216,7 @@ def ledger(
 
 
 def instant(text: str, now: datetime) -> datetime:
-    """A date or instant, in UTC unless it has a time zone; or a time before now.
-
-    Arguments:
-        text: as "2026-05-01", "2026-05-01T12:00", "12h".
-        now: the current time.
-    """
+    """A date or instant, in UTC unless it has a time zone; or a time before now, as "12h"."""
     ago = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
     try:
         if ago:

@@ -62,11 +62,6 @@ class Measured:
     value: float | None
     table: dict[str, Any]
 
-    @property
-    def seeds(self) -> int:
-        """How many seeds were run."""
-        return len(self.table["seeds"])
-
     @cached_property
     def slots(self) -> int:
         """Slots of a run (M)."""
@@ -74,7 +69,7 @@ class Measured:
 
     def curves(self, metric: str) -> NDArray[np.float64]:
         """(seeds, slots); NaN where a score was not finite."""
-        return _numbers(self.table["curves"][metric])
+        return np.array(self.table["curves"][metric], float)
 
     def tail(self, metric: str) -> NDArray[np.float64]:
         """Mean over the last slots, by seed."""
@@ -86,11 +81,11 @@ class Measured:
 
     def untrained(self, metric: str) -> NDArray[np.float64]:
         """Score of the first model, by seed."""
-        return _numbers(self.table["untrained"][metric])
+        return np.array(self.table["untrained"][metric], float)
 
     def persistence(self, metric: str) -> NDArray[np.float64]:
         """Score of holding the last state, by seed: of `l3` or `E`."""
-        return _numbers(self.table["persistence"][metric])
+        return np.array(self.table["persistence"][metric], float)
 
 
 @dataclass(frozen=True)
@@ -124,7 +119,7 @@ class Runs:
             _check_seeds(options, arm.study)
         return {
             "version": NUMERICS,
-            "seeds": [options.seed + i for i in range(options.seeds)],
+            "seeds": options.all_seeds,
             "studies": {arm.label: arm.study.digest() for arm in self.chosen(options)},
         }
 
@@ -145,7 +140,7 @@ class Runs:
 
 def _check_seeds(options: Options, study: Study) -> None:
     path = options.runs / folder_name(study.name) / "run.json"
-    asked = [options.seed + i for i in range(options.seeds)]
+    asked = options.all_seeds
     try:
         found = json.loads(path.read_text(encoding="utf-8"))["seeds"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -163,7 +158,7 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
     from fedkoopman.runs.experiment import experiment_of
     from fedkoopman.runs.run import run
 
-    seeds = range(options.seed, options.seed + options.seeds)
+    seeds = options.all_seeds
     study = arm.study.with_values({"seed": options.seed})
     out = options.runs / folder_name(study.name)
     try:
@@ -179,7 +174,7 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
         "value": arm.value,
         "folder": out.name,
         "study": study.to_toml(),
-        "seeds": list(seeds),
+        "seeds": seeds,
         "tail_slots": done.summary["tail_slots"],
         "seconds": done.summary["seconds"],
         "rounds": done.summary["rounds"],
@@ -195,22 +190,14 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
 
 
 def _shortened(study: Study) -> Study:
-    table = study.to_dict()
-
-    def now(key: str) -> int:
+    now: dict[str, Any] = {"": study.to_dict(), **study.to_dict()}
+    least = {}
+    for key, most in FAST.items():
         section, _, name = key.rpartition(".")
-        value: int = table[section][name] if section else table[name]
-        return value
-
-    name = f"fast {study.name}"
-    return study.with_values({**{k: min(v, now(k)) for k, v in FAST.items()}, "name": name})
+        least[key] = min(most, now[section][name])
+    return study.with_values({**least, "name": f"fast {study.name}"})
 
 
 def _read(path: Path) -> dict[str, Any]:
     table: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return table
-
-
-def _numbers(values: Any) -> NDArray[np.float64]:
-    """null is NaN."""
-    return np.array(values, float)

@@ -46,11 +46,7 @@ def widened(low: float, high: float, share: float, logarithmic: bool) -> tuple[f
 
 
 def set_ticks(axis: Axis, logarithmic: bool, values: np.ndarray) -> None:
-    """Choose the ticks of an axis whose limits are set.
-
-    Arguments:
-        values: all that stand on the axis; a few of them, well apart, are the ticks themselves.
-    """
+    """Choose the ticks of an axis whose limits are set; a few values well apart are the ticks."""
     low, high = axis.get_view_interval()
     places, ends = values, (low, high)
     if logarithmic:
@@ -167,11 +163,7 @@ def looks_of(panels: Sequence[Panel]) -> dict[str, Look]:
 
 
 def draw_plane(axes: Axes, panel: Panel, looks: dict[str, Look], turned: bool = False) -> None:
-    """Draw a panel's series over two axes.
-
-    Arguments:
-        turned: whether names below the axis are written upwards, because there is no room.
-    """
+    """Draw a panel's series over two axes; names below may be `turned` upwards to save room."""
     lines = [_Line.of(series, panel) for series in panel.series]
     axes.set_xlabel(panel.x)
     axes.set_ylabel(fitted(panel.y, 1.6))

@@ -17,7 +17,9 @@ import os
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +46,7 @@ SOURCE = (
 )
 _TRIAL = re.compile(r"trial[ _-]?([0-9]+)", re.IGNORECASE)
 
-Read = Callable[[], bytes]
+Open = Callable[[], IO[bytes]]
 
 
 def read_trials(path: Path) -> list[NDArray[np.float64]]:
@@ -83,44 +85,39 @@ def velocities(angles: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-def _in_folder(folder: Path) -> Iterator[tuple[PurePosixPath, Read]]:
+def _in_folder(folder: Path) -> Iterator[tuple[PurePosixPath, Open]]:
     """Files by their path below a folder."""
     for above, inner, names in os.walk(folder, followlinks=True):
         below = Path(above).relative_to(folder)
         inner[:] = sorted(inner) if len(below.parts) < DEEPEST else []
-        for name in names:
-            if name in LINKS:
-                yield PurePosixPath(*below.parts, name), _reader(Path(above) / name)
+        for name in LINKS:
+            if name in names:
+                yield PurePosixPath(*below.parts, name), partial(_opened, Path(above) / name)
 
 
-def _reader(path: Path) -> Read:
-    def read() -> bytes:
-        with path.open("rb") as file:
-            return file.read(LARGEST + 1)
-
-    return read
+def _opened(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
-def _in_zip(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, Read]]:
+def _in_zip(archive: zipfile.ZipFile) -> Iterator[tuple[PurePosixPath, Open]]:
     """Members by name; they are read in memory, so that no name can lead out of a folder."""
     for member in archive.infolist():
         place = PurePosixPath(member.filename.replace("\\", "/"))
         if place.name in LINKS:
-            yield place, _member_reader(archive, member)
+            yield place, partial(archive.open, member)
 
 
-def _member_reader(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Read:
-    def read() -> bytes:
-        try:
-            with archive.open(member) as file:
-                return file.read(LARGEST + 1)
-        except Exception as error:  # damaged, encrypted or unknown archives
-            raise zipfile.BadZipFile(" ".join(str(error).split())) from error
+def _content(opened: Open) -> bytes:
+    try:
+        with opened() as file:
+            return file.read(LARGEST + 1)
+    except OSError:
+        raise
+    except Exception as error:  # damaged, encrypted or unknown archives
+        raise zipfile.BadZipFile(" ".join(str(error).split())) from error
 
-    return read
 
-
-def _all_states(path: Path, files: dict[PurePosixPath, Read]) -> list[NDArray[np.float64]]:
+def _all_states(path: Path, files: dict[PurePosixPath, Open]) -> list[NDArray[np.float64]]:
     found = []
     for trial in TRIALS:
         upper, lower = (_angles(path, files, trial, link) for link in LINKS)
@@ -134,7 +131,7 @@ def _all_states(path: Path, files: dict[PurePosixPath, Read]) -> list[NDArray[np
 
 
 def _angles(
-    path: Path, files: dict[PurePosixPath, Read], trial: int, link: str
+    path: Path, files: dict[PurePosixPath, Open], trial: int, link: str
 ) -> NDArray[np.float64]:
     """One link's angles in one trial, in degrees."""
     places = [p for p in files if p.name == link and _trial(p) == trial]
@@ -142,7 +139,7 @@ def _angles(
         problem = "no" if not places else f"{len(places)} files"
         raise InputError(f"{path} holds {problem} Trial{trial}/{link}: {SOURCE}")
     name = f"{places[0]} in {path}"
-    content = files[places[0]]()
+    content = _content(files[places[0]])
     if len(content) > LARGEST:
         raise InputError(f"{name} is larger than {LARGEST} bytes: {SOURCE}")
     try:
@@ -150,7 +147,7 @@ def _angles(
     except UnicodeDecodeError as error:
         raise InputError(f"{name} is no text ({error.reason}): {SOURCE}") from error
     try:
-        rows = number_rows(lines, 2, name)
+        rows = _number_rows(lines, 2, name)
     except InputError as error:
         raise InputError(f"{error}; {SOURCE}") from error
     if len(rows) < SHORTEST:
@@ -176,42 +173,30 @@ def _trial(place: PurePosixPath) -> int | None:
     return None
 
 
-def number_rows(
-    lines: Iterable[str], columns: int, name: str, *, skipped: int = 0
-) -> NDArray[np.float64]:
-    """An array (rows, columns); blank lines may stand at the end only.
-
-    Arguments:
-        lines: of the text, after its header.
-        columns: how many cells each must have.
-        name: of the file, for messages.
-        skipped: how many lines stand before, in the count of lines.
-    """
+def _number_rows(lines: Iterable[str], columns: int, name: str) -> NDArray[np.float64]:
+    """An array (rows, columns) from lines of text; blank ones may stand at the end only."""
     rows: list[list[float]] = []
     blank = 0
     reader = csv.reader(lines)
-    while True:
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise InputError(
-                f"line {reader.line_num + skipped} of {name} cannot be read ({error}): write "
-                "numbers separated by commas"
-            ) from error
-        if cells is None:
-            break
-        line = reader.line_num + skipped
-        if not any(cell.strip() for cell in cells) and len(cells) < 2:
-            blank = blank or line
-            continue
-        if blank:
-            raise InputError(f"line {blank} of {name} is blank: give every sample its numbers")
-        if len(cells) != columns:
-            raise InputError(
-                f"line {line} of {name} has {len(cells)} cells instead of {columns}: give every "
-                "line as many, separated by commas"
-            )
-        rows.append([_number(cell, line, name) for cell in cells])
+    try:
+        for cells in reader:
+            line = reader.line_num
+            if not any(cell.strip() for cell in cells) and len(cells) < 2:
+                blank = blank or line
+                continue
+            if blank:
+                raise InputError(f"line {blank} of {name} is blank: give every sample its numbers")
+            if len(cells) != columns:
+                raise InputError(
+                    f"line {line} of {name} has {len(cells)} cells instead of {columns}: give "
+                    "every line as many, separated by commas"
+                )
+            rows.append([_number(cell, line, name) for cell in cells])
+    except csv.Error as error:
+        raise InputError(
+            f"line {reader.line_num} of {name} cannot be read ({error}): write numbers separated "
+            "by commas"
+        ) from error
     return np.array(rows, dtype=np.float64).reshape(-1, columns)
 
 

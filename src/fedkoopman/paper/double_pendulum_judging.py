@@ -27,14 +27,12 @@ from fedkoopman.paper.items import (
 from fedkoopman.paper.judging import (
     all_of,
     compared,
-    csv_of,
     curves,
     mean_and_spread,
     number,
     opposite,
     ratio,
-    seeds_note,
-    sources_of,
+    shown,
 )
 
 HOLD = "persistence"
@@ -66,15 +64,14 @@ def judge(found: Mapping[str, Measured]) -> Findings:
 
     The first carries what `fig_double_pendulum.limits` and `motion` give.
     """
-    arms = list(found.values())
     limits = found[RANDOM].table["limits"]
-    return Findings(
+    return shown(
+        found.values(),
         claims=_claims(found),
-        table=_table(found),
-        numbers=(*csv_of(arms), _limits_csv(limits)),
         panels=_panels(found),
         notes=_notes(found, limits),
-        sources=sources_of(arms),
+        table=_table(found),
+        numbers=(_limits_csv(limits),),
     )
 
 
@@ -168,7 +165,7 @@ def _table(found: Mapping[str, Measured]) -> Table:
 
 def _panels(found: Mapping[str, Measured]) -> tuple[Panel, ...]:
     first = found[RANDOM]
-    shown = [found[label] for label in (RANDOM, CONSECUTIVE, PERFECT, LINEAR, LINEAR_PERFECT)]
+    drawn = [found[label] for label in (RANDOM, CONSECUTIVE, PERFECT, LINEAR, LINEAR_PERFECT)]
 
     def level(label: str, value: float, style: str) -> Series:
         return Series(label, [1, first.slots], [value] * 2, style=style, muted=True)
@@ -177,7 +174,7 @@ def _panels(found: Mapping[str, Measured]) -> tuple[Panel, ...]:
         lines = [level("untrained", float(first.untrained(metric).mean()), "dotted")]
         if held is not None:
             lines.append(level("persistence", float(first.persistence(held).mean()), "dashed"))
-        return curves(title, shown, metric, lines)
+        return curves(title, drawn, metric, lines)
 
     return (
         panel("test loss", "loss", None),
@@ -227,7 +224,6 @@ def _notes(found: Mapping[str, Measured], limits: Mapping[str, Any]) -> tuple[st
         f"The linear network differs from the paper's in {changed}. This setting was chosen by its "
         "score on these same test samples, so that its rows prove little. Samples 3000 to 5000 of "
         "trial 3 had no part in the choice; the row on them is the one to go by.",
-        seeds_note(found.values()),
     )
 
 
@@ -272,14 +268,10 @@ NOTE = (
 
 
 def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """First motion and speeds of every trial.
+    """First motion and speeds of every trial, whose states (T, 4) are as `read_trials` gives them.
 
-    Arguments:
-        trials: states (T, 4), as `read_trials` gives them.
-
-    Returns:
-        of each trial `begins`, the first sample at which a link has moved, or None; `used` and
-        `after`, the root mean square speed of both links; `last`, where `after` ends.
+    Of each trial `begins`, the first sample at which a link has moved, or None; `used` and `after`,
+    the root mean square speed of both links; `last`, where `after` ends.
     """
     found = []
     for states in trials:

@@ -75,24 +75,20 @@ class Judge:
 
     def at_most(self, text: str, name: str, others: Sequence[str], noise: float) -> Claim:
         """Whether a filter's ε is at most `CLOSE` times each of the others'."""
-        gaps = [self.difference(name, other, noise, CLOSE) for other in others]
         evidence = "; ".join(self.told(name, other, noise) for other in others)
-        return _claim(
-            text,
-            evidence,
-            holds=all(high < 0 for _, high in gaps),
-            fails=any(low > 0 for low, _ in gaps),
-        )
+        return self._close(text, [(name, other) for other in others], noise, evidence)
 
     def comparable(self, text: str, name: str, other: str, noise: float) -> Claim:
         """Whether ε of two filters is within `CLOSE`, whichever is larger."""
-        gaps = [self.difference(*pair, noise, CLOSE) for pair in ((name, other), (other, name))]
-        return _claim(
-            text,
-            self.told(name, other, noise),
-            holds=all(high < 0 for _, high in gaps),
-            fails=any(low > 0 for low, _ in gaps),
-        )
+        pairs = [(name, other), (other, name)]
+        return self._close(text, pairs, noise, self.told(name, other, noise))
+
+    def _close(
+        self, text: str, pairs: Sequence[tuple[str, str]], noise: float, evidence: str
+    ) -> Claim:
+        gaps = [self.difference(*pair, noise, CLOSE) for pair in pairs]
+        holds = all(high < 0 for _, high in gaps)
+        return _claim(text, evidence, holds=holds, fails=any(low > 0 for low, _ in gaps))
 
     def no_gain(self, text: str, noise: float) -> Claim:
         """Whether resampling does not lower the UKF's ε."""
@@ -137,20 +133,21 @@ class Judge:
         told = ", ".join(f"{n} {1e3 * np.mean(values):.3g}" for n, values in seconds.items())
         evidence = f"ms per trajectory: {told}"
         why = "it is so at one noise level only: times vary with what else this machine does"
+
+        def judged(text: str, told: str, high: np.ndarray) -> Claim:
+            holds, fails = bool(np.all(high)), not np.any(high)
+            return _claim(text, f"{evidence}; {told}", holds=holds, fails=fails, open_why=why)
+
         return (
-            _claim(
+            judged(
                 "the particle filter costs significantly more than the others",
-                f"{evidence}; at least {dear.min():.3g} times the dearest of the others",
-                holds=bool(np.all(dear > DEARER)),
-                fails=bool(np.all(dear <= DEARER)),
-                open_why=why,
+                f"at least {dear.min():.3g} times the dearest of the others",
+                dear > DEARER,
             ),
-            _claim(
+            judged(
                 "the UKF is computationally efficient",
-                f"{evidence}; the UKF at most {light.max():.3g} times the cheapest",
-                holds=bool(np.all(light <= DEARER)),
-                fails=bool(np.all(light > DEARER)),
-                open_why=why,
+                f"the UKF at most {light.max():.3g} times the cheapest",
+                light <= DEARER,
             ),
         )
 

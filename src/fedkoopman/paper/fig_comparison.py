@@ -5,8 +5,8 @@ import itertools
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import Claim, Findings, Options, Panel, Series
-from fedkoopman.paper.judging import all_of, compared, curves, ratio, shown, within
+from fedkoopman.paper.items import Findings, Options, Panel, Series
+from fedkoopman.paper.judging import all_of, close, compared, curves, higher, ratio, shown, within
 
 SCHEMES = {
     "KF-FedKL": "kf-fedkl",
@@ -28,78 +28,53 @@ def arms(options: Options) -> tuple[Arm, ...]:
 def judge(found: dict[str, Measured]) -> Findings:
     """Judge which scheme is worst, best or alike: in loss, in E and one step ahead."""
     ours, alone, perfect, central = (found[label] for label in SCHEMES)
-    segment = {label: _one_step_error(arm) for label, arm in found.items()}
-    loss = {label: arm.tail("loss") for label, arm in found.items()}
-    others = (ours, perfect, central)
+    others, best = (ours, perfect, central), (perfect, central)
+    single, same = [(alone, other) for other in others], [(ours, perfect)]
+
+    def one_step(
+        first: Measured, rest: tuple[Measured, ...]
+    ) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Errors on the trajectory that each seed keeps: of one arm beside each of others."""
+        mine = _one_step_error(first)
+        return [(f"{first.label} to {arm.label}", mine, _one_step_error(arm)) for arm in rest]
+
     return shown(
         found.values(),
         claims=(
-            _worst("the test loss of a single client is larger than that of the others", "loss",
-                   alone, others),
+            all_of(
+                "the test loss of a single client is larger than that of the others",
+                higher("loss", single),
+            ),
             all_of(
                 "the other three reach similar test losses",
-                [
-                    within(f"{a.label} to {b.label}", ratio(loss[a.label], loss[b.label]), SIMILAR)
-                    for a, b in itertools.combinations(others, 2)
-                ],
+                close("loss", itertools.combinations(others, 2), SIMILAR),
             ),
             all_of(
                 "the error of the Kalman filter does impact training",
-                compared([("KF-FedKL to Perfect Data", loss[ours.label], loss[perfect.label])]),
+                higher("loss", same),
                 lead="test loss: ",
             ),
-            all_of(
-                "but its effect is limited",
-                [
-                    within("KF-FedKL to Perfect Data",
-                           ratio(loss[ours.label], loss[perfect.label]), SIMILAR)
-                ],
-                lead="test loss: ",
-            ),
+            all_of("but its effect is limited", close("loss", same, SIMILAR), lead="test loss: "),
             all_of(
                 "perfect data gives the lowest test loss",
-                compared(
-                    [
-                        (f"{a.label} to {perfect.label}", a.tail("loss"), perfect.tail("loss"))
-                        for a in (ours, central)
-                    ]
-                ),
+                higher("loss", [(ours, perfect), (central, perfect)]),
             ),
-            _worst("a single client has the largest prediction error", "E", alone, others),
+            all_of("a single client has the largest prediction error", higher("E", single)),
             all_of(
                 "perfect data and centralised training have the lowest prediction error",
-                compared(
-                    [
-                        (f"{a.label} to {b.label}", a.tail("E"), b.tail("E"))
-                        for a, b in itertools.product((ours, alone), (perfect, central))
-                    ]
-                ),
+                higher("E", itertools.product((ours, alone), best)),
             ),
             all_of(
                 "even with a similar test loss, KF-FedKL has a higher prediction error than both",
-                compared(
-                    [
-                        (f"{ours.label} to {a.label}", ours.tail("E"), a.tail("E"))
-                        for a in (perfect, central)
-                    ]
-                ),
+                higher("E", [(ours, other) for other in best]),
             ),
             all_of(
                 "one-step predictions of KF-FedKL are comparable to theirs",
-                [
-                    within(f"{ours.label} to {a.label}",
-                           ratio(segment[ours.label], segment[a.label]), SIMILAR)
-                    for a in (perfect, central)
-                ],
+                [within(name, ratio(a, b), SIMILAR) for name, a, b in one_step(ours, best)],
             ),
             all_of(
                 "one-step predictions of a trajectory are poorest for a single client",
-                compared(
-                    [
-                        (f"{alone.label} to {a.label}", segment[alone.label], segment[a.label])
-                        for a in others
-                    ]
-                ),
+                compared(one_step(alone, others)),
             ),
         ),
         panels=(
@@ -113,16 +88,10 @@ def judge(found: dict[str, Measured]) -> Findings:
             "from the true state before it; the claim is judged by the mean squared one-step error "
             "over the whole of that trajectory, in all seeds.",
         ),
-    )  # fmt: skip
-
-
-def _worst(text: str, metric: str, worst: Measured, others: tuple[Measured, ...]) -> Claim:
-    pairs = [(f"{worst.label} to {a.label}", worst.tail(metric), a.tail(metric)) for a in others]
-    return all_of(text, compared(pairs))
+    )
 
 
 def _one_step_error(arm: Measured) -> np.ndarray:
-    """Errors on the trajectory that each seed keeps."""
     errors = []
     for rollout in arm.table["rollouts"]:
         truth, predicted = (np.array(rollout[name], float) for name in ("truth", "one_step"))

@@ -146,9 +146,7 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
 def limits(study: Study, seed: int) -> dict[str, Any]:
     """Errors of every way to predict, by state; errors of the estimated states; size of the test.
 
-    Arguments:
-        study: with recordings; its segments and test set are used.
-        seed: of its draws.
+    Segments and test set are those of the study, which has recordings.
     """
     from fedkoopman.federation.sites import held_out
     from fedkoopman.runs.experiment import experiment_of

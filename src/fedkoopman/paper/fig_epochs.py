@@ -4,7 +4,7 @@ import itertools
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.paper.items import Findings, Options
-from fedkoopman.paper.judging import against, all_of, compared, curves, grows, number, shown, trend
+from fedkoopman.paper.judging import against, all_of, curves, grows, higher, number, shown, trend
 
 EPOCHS = (1, 5, 10, 20, 30, 50)
 
@@ -20,12 +20,6 @@ def judge(found: dict[str, Measured]) -> Findings:
     every = list(found.values())
     error = [arm.tail("E") for arm in every]
     tenfold = trend(EPOCHS, [1 / e for e in error])
-    steps = compared(
-        [
-            (f"{a.label} to {b.label}", a.tail("E"), b.tail("E"))
-            for a, b in itertools.pairwise(every)
-        ]
-    )
     seconds = [arm.table["seconds"] for arm in every]
     words = ", ".join(f"{a.label} {number(s)} s" for a, s in zip(every, seconds, strict=True))
     longer = grows("passes over data per seed", every, lambda a: a.table["rounds"] * (a.value or 0))
@@ -34,13 +28,11 @@ def judge(found: dict[str, Measured]) -> Findings:
         claims=(
             all_of(
                 "more epochs of local training improve the prediction error",
-                [
-                    (tenfold.above(1.0), f"E shrinks per tenfold epochs {tenfold.words}"),
-                ],
+                [(tenfold.above(1.0), f"E shrinks per tenfold epochs {tenfold.words}")],
             ),
             all_of(
                 "every further step in the number of epochs improves it",
-                steps,
+                higher("E", itertools.pairwise(every)),
                 ours=True,
             ),
             all_of("this costs training time", [longer]),

@@ -60,7 +60,8 @@ def draw(panels: Sequence[Panel]) -> Figure:
     A label means the same line in every panel and stands once, below all; panels that share no
     label have a legend each.
     """
-    rows, columns = _grid(len(panels))
+    columns = 2 if len(panels) == 4 else min(len(panels), 3)
+    rows = -(-len(panels) // columns)
     width = PAGE if columns > 1 else ONE_COLUMN
     with rc_context(STYLE):
         shared = _share(panels)
@@ -107,11 +108,6 @@ def save(figure: Figure, stem: Path) -> tuple[Path, Path]:
             figure.savefig(content, format=target.suffix[1:], dpi=200, metadata=metadata)
             write_whole(target, content.getvalue())
     return targets
-
-
-def _grid(count: int) -> tuple[int, int]:
-    columns = 2 if count == 4 else min(count, 3)
-    return -(-count // columns), columns
 
 
 def _share(panels: Sequence[Panel]) -> bool:

@@ -97,9 +97,7 @@ def write_item(out: Path, item: Reproduced) -> Path:
 def write_index(out: Path, items: Sequence[Reproduced]) -> tuple[Path, Path]:
     """Write OUT/index.html and OUT/paper.md, with copies of its images in OUT/paper/.
 
-    Arguments:
-        out: where the items' own files already are.
-        items: in the order in which they are shown.
+    The items' own files are there already; they are shown in the order given.
     """
     from fedkoopman.paper.pages import index_page, paper_markdown
 

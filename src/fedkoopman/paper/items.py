@@ -194,6 +194,11 @@ class Options:
     data: Path | None = None
     trajectories: int = 200
 
+    @property
+    def all_seeds(self) -> list[int]:
+        """The seeds of every run."""
+        return list(range(self.seed, self.seed + self.seeds))
+
 
 class Tell(Protocol):
     """How an item tells its progress: what it is at, or a finished slot of a run."""

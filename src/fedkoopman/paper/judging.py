@@ -154,6 +154,19 @@ def compared(
     return tuple((one.above(bound), f"{name} {one.words}") for name, one in found)
 
 
+def higher(metric: str, pairs: Iterable[tuple[Measured, Measured]]) -> tuple[tuple[str, str], ...]:
+    """Parts of a claim, one for each pair: that a score of the first arm is above the second's."""
+    return compared([(f"{a.label} to {b.label}", a.tail(metric), b.tail(metric)) for a, b in pairs])
+
+
+def close(
+    metric: str, pairs: Iterable[tuple[Measured, Measured]], factor: float
+) -> tuple[tuple[str, str], ...]:
+    """Parts of a claim, one for each pair: that both arms' scores are within a factor."""
+    found = [(f"{a.label} to {b.label}", ratio(a.tail(metric), b.tail(metric))) for a, b in pairs]
+    return tuple(within(name, one, factor) for name, one in found)
+
+
 def _interval(logs: Values) -> Interval:
     middle, count = float(np.mean(logs)), len(logs)
     if count < 2 or not np.isfinite(logs).all():
@@ -180,8 +193,10 @@ def shown(
     arms: Iterable[Measured],
     *,
     claims: tuple[Claim, ...],
-    panels: tuple[Panel, ...],
+    panels: tuple[Panel, ...] = (),
     notes: tuple[str, ...],
+    table: Table | None = None,
+    numbers: tuple[Numbers, ...] = (),
     shared: bool = True,
 ) -> Findings:
     """Claims and figure with what every item of runs has beside them: table, CSV, studies, seeds.
@@ -190,16 +205,18 @@ def shown(
         arms: all that were measured, in the order in which they are listed.
         claims, panels: as `Findings` has them.
         notes: what a reader must know; over what was averaged is added.
-        shared: as for `seeds_note`.
+        table: instead of every arm's tail means.
+        numbers: beside those of the runs.
+        shared: whether a seed's trajectories, noise and first model are the same in all settings.
     """
     arms = tuple(arms)
     return Findings(
         claims=claims,
-        table=tails(arms),
-        numbers=csv_of(arms),
+        table=table or _tails(arms),
+        numbers=(*_csv_of(arms), *numbers),
         panels=panels,
-        notes=(*notes, seeds_note(arms, shared)),
-        sources=sources_of(arms),
+        notes=(*notes, _seeds_note(arms[0], shared)),
+        sources=tuple((arm.label, arm.table["study"]) for arm in arms),
     )
 
 
@@ -228,7 +245,7 @@ def against(
     return Panel(title, x, NAMES[metric], (line,), log_x, names=labels)
 
 
-def tails(arms: Iterable[Measured], metrics: Sequence[str] = ("loss", "l3", "E")) -> Table:
+def _tails(arms: Iterable[Measured], metrics: Sequence[str] = ("loss", "l3", "E")) -> Table:
     """A row per arm: tail means ± standard deviation over seeds."""
     rows = []
     for arm in arms:
@@ -256,7 +273,7 @@ def grows(
     return (HOLDS if rising else FAILS), f"{name}: {listed}"
 
 
-def csv_of(arms: Iterable[Measured]) -> tuple[Numbers, ...]:
+def _csv_of(arms: Iterable[Measured]) -> tuple[Numbers, ...]:
     """Every seed's tail, and every slot's mean and standard deviation over seeds."""
     per_seed, per_slot = [], []
     for arm in arms:
@@ -278,18 +295,8 @@ def csv_of(arms: Iterable[Measured]) -> tuple[Numbers, ...]:
     )
 
 
-def sources_of(arms: Iterable[Measured]) -> tuple[tuple[str, str], ...]:
-    """The study of every arm."""
-    return tuple((arm.label, arm.table["study"]) for arm in arms)
-
-
-def seeds_note(arms: Iterable[Measured], shared: bool = True) -> str:
-    """A note on the seeds and slots over which means are taken.
-
-    Arguments:
-        shared: whether a seed's trajectories, noise and first model are the same in all settings.
-    """
-    arm = next(iter(arms))
+def _seeds_note(arm: Measured, shared: bool) -> str:
+    """A note on the seeds and slots over which means are taken."""
     seeds = arm.table["seeds"]
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     return (

@@ -158,10 +158,9 @@ def item_markdown(item: Reproduced) -> str:
 
 
 def paper_markdown(items: Sequence[Reproduced]) -> str:
-    """Every claim of the paper with our verdict and number, then every item.
+    """Every claim of the paper with our verdict and number, then every item, in the order given.
 
-    Arguments:
-        items: in the order in which they are shown; their images are expected in `paper/`.
+    Images are expected in `paper/`.
     """
     found = counts(items)
     lines = [

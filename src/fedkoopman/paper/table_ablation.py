@@ -8,13 +8,11 @@ from fedkoopman.paper.judging import (
     UNDECIDED,
     Interval,
     all_of,
-    csv_of,
     mean_and_spread,
     number,
     opposite,
     ratio,
-    seeds_note,
-    sources_of,
+    shown,
 )
 
 LOSSES = ("l1", "l2", "l3")
@@ -51,7 +49,8 @@ def judge(found: dict[str, Measured]) -> Findings:
         for i, loss in enumerate(LOSSES)
     }  # fmt: skip
     left_out = [(row, i) for row, i in changes if _weights(row)[i] == 0]
-    return Findings(
+    return shown(
+        found.values(),
         claims=(
             all_of(
                 "leaving out one or two losses makes these significantly higher",
@@ -79,16 +78,13 @@ def judge(found: dict[str, Measured]) -> Findings:
                 for row in PAPER
             ),
         ),
-        numbers=csv_of(found.values()),
         notes=(
             f"A cell of the paper's has a direction where it differs from that of equal weights by "
             f"a factor of at least {CLEAR:g}; ours must then go the same way. The cells that stay "
             "within it are told but not judged.",
             "What a loss left out grows to differs between seeds by a factor of up to "
             f"{number(max(_spread(found[row].tail(LOSSES[i])) for row, i in left_out))}.",
-            seeds_note(found.values()),
         ),
-        sources=sources_of(found.values()),
     )  # fmt: skip
 
 

@@ -187,12 +187,8 @@ def _score(name: str, noise: float, error: np.ndarray, seconds: float) -> Score:
     )
 
 
-def _label(noise: float) -> str:
-    return "I" if noise == 1 else f"{noise:g}I"
-
-
 def _columns(noise: float) -> tuple[str, str, str]:
-    label = _label(noise)
+    label = "I" if noise == 1 else f"{noise:g}I"
     return f"Σ = {label}: ours", f"95 % interval of ε, {label}", f"Σ = {label}: paper"
 
 

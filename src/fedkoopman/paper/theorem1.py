@@ -44,8 +44,8 @@ class Sizes:
     slots_of_others: int
     slots_simulated: int
     draws: int
-    probabilities: tuple[float, ...]
-    simulated: tuple[float, ...]
+    probabilities: list[float]
+    simulated: list[float]
 
 
 FULL = Sizes(
@@ -53,12 +53,12 @@ FULL = Sizes(
     slots_of_others=10_000,
     slots_simulated=2_000,
     draws=1_000,
-    probabilities=(
+    probabilities=[
         1, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05, 0.03, 0.02, 0.01, 5e-3, 2e-3, 1e-3, 5e-4, 2e-4, 1e-4, 0,
-    ),
-    simulated=(1, 0.5, 0.01, 0.001),
+    ],
+    simulated=[1, 0.5, 0.01, 0.001],
 )  # fmt: skip
-FAST = Sizes(400, 200, 200, 50, (1, 0.5, 0.1, 0.01, 0.001, 0), (1, 0.5, 0.01, 0.001))
+FAST = Sizes(400, 200, 200, 50, [1, 0.5, 0.1, 0.01, 0.001, 0], [1, 0.5, 0.01, 0.001])
 
 STEPS, STEPS_SIMULATED = (1, 5, 10), (1, 5)
 """Values of E; other problems are computed with E = 1 only."""
@@ -80,7 +80,7 @@ class Theorem1:
 
     def settings(self, options: Options) -> dict[str, Any]:
         """Problems, sizes and the seed."""
-        sizes = _sizes(options)
+        sizes = FAST if options.fast else FULL
         return {
             "version": NUMERICS,
             "seed": options.seed,
@@ -91,12 +91,12 @@ class Theorem1:
             "local_steps": list(STEPS),
             "local_steps_simulated": list(STEPS_SIMULATED),
             "uneven_errors_at": UNEVEN,
-            **_listed(sizes),
+            **asdict(sizes),
         }
 
     def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
         """Expectations over all p, other problems, simulated means, uneven errors."""
-        sizes = _sizes(options)
+        sizes = FAST if options.fast else FULL
         problem = _problem(options.seed)
         grid, curves, regular = [], [], []
         for steps in STEPS:
@@ -127,7 +127,7 @@ class Theorem1:
         return {
             "seed": options.seed,
             "fast": options.fast,
-            "sizes": _listed(sizes),
+            "sizes": asdict(sizes),
             "problem": PROBLEM,
             "grid": grid,
             "never_empty": regular,
@@ -150,15 +150,6 @@ class Theorem1:
             notes=notes_of(numbers),
             sources=(("all numbers", command),),
         )
-
-
-def _sizes(options: Options) -> Sizes:
-    return FAST if options.fast else FULL
-
-
-def _listed(sizes: Sizes) -> dict[str, Any]:
-    values = asdict(sizes)
-    return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
 def _problem(seed: int, changes: dict[str, Any] | None = None) -> Quadratics:

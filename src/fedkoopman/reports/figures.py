@@ -57,13 +57,7 @@ MOST_SLOTS = 400
 
 
 def curves_figure(curves: dict[str, Curve], title: str, tail_from: float | None) -> go.Figure:
-    """Curves with bands on a logarithmic axis.
-
-    Arguments:
-        curves: at most four, by their names.
-        title: of the vertical axis.
-        tail_from: where the slots of the tail means begin; None marks nothing.
-    """
+    """Curves by name, at most four, with bands on a logarithmic axis; `tail_from` is shaded on."""
     figure = new_figure(360, hovermode="x unified")
     for (name, curve), colour in zip(curves.items(), (LINE, ORANGE, GREEN, RED), strict=False):
         x, y = _outline(curve)
@@ -89,12 +83,8 @@ def curves_figure(curves: dict[str, Curve], title: str, tail_from: float | None)
 def clients_figure(seed: SeedRecords, clients: int, names: Sequence[str] = ()) -> go.Figure:
     """Whose observations arrived and who trained, in every slot from the first.
 
-    Few clients have a row each; long runs count consecutive slots together; of many clients
-    the number in each slot is drawn.
-
-    Arguments:
-        clients: how many.
-        names: of them, if they have any.
+    Few clients have a row each, with their names if they have any; long runs count consecutive
+    slots together; of many clients the number in each slot is drawn.
     """
     if clients > MOST_CLIENTS:
         return _counts_figure(seed)

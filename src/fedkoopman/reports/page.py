@@ -74,12 +74,9 @@ class Page:
         self._parts.append(folded(below, table))
 
     def chart(self, name: str, figure: "go.Figure", description: str) -> None:
-        """Add a figure.
+        """Add a figure over the whole width, described for readers who cannot see it.
 
-        Arguments:
-            name: unique on the page.
-            figure: drawn over the whole width there is.
-            description: what it shows, for readers who cannot see it.
+        Its name is unique on the page.
         """
         self._figures[name] = figure.to_json(engine="json")
         self._parts.append(

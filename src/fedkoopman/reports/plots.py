@@ -28,35 +28,40 @@ LINE, BAND, DOTS, TEXT = "#1f4e79", "#8fb8de", "#7b8087", "#3c4043"
 def plot_states(path: Path, states: SiteStates) -> None:
     """Draw one panel per state: the mean, its ±2σ band, and the observations of that state.
 
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        states: what to draw; of many trajectories the first few, side by side.
+    Of many trajectories the first few are drawn, side by side.
     """
-    from matplotlib.figure import Figure
-
-    d, count = len(states.names), len(states.means)
-    shown = min(count, MOST_COLUMNS)
-    figure = Figure(figsize=(max(8.0, 4.2 * shown), 1.0 + 1.8 * d), layout="constrained")
-    grid = figure.subplots(d, shown, sharex="col", sharey="row", squeeze=False)
+    figure, grid = _panels(states, 1.0)
     stds = states.stds
-    for column in range(shown):
+    for column in range(grid.shape[1]):
         time = states.times[column]
-        for i in range(d):
-            axes = grid[i, column]
-            _draw_dots(axes, time, states.observed[column][:, i])
+        for i, axes in enumerate(grid[:, column]):
+            observed = states.observed[column][:, i]
+            seen = np.flatnonzero(np.isfinite(observed))
+            seen = seen[:: max(1, -(-len(seen) // MOST_POINTS))]
+            _draw_dots(axes, time[seen], observed[seen], 4, 1.5)
             _draw_band(axes, time, states.means[column][:, i], stds[column][:, i])
             _dress(axes)
         if states.labels is not None:
             grid[0, column].set_title(f"segment {states.labels[column]}", color=TEXT, size=10)
-        grid[-1, column].set_xlabel("time", color=TEXT)
-    label_panels(figure, grid, states)
+    _label_panels(figure, grid, states)
     figure.savefig(path, dpi=150)
 
 
-def label_panels(figure: "Figure", grid: np.ndarray, states: SiteStates) -> None:
-    """Name the states beside their rows, and put one legend over all panels."""
+def _panels(states: SiteStates, room: float) -> tuple["Figure", np.ndarray]:
+    """A grid of axes with a row per state and a column per trajectory."""
+    from matplotlib.figure import Figure
+
+    d, shown = len(states.names), min(len(states.means), MOST_COLUMNS)
+    figure = Figure(figsize=(max(8.0, 4.2 * shown), room + 1.8 * d), layout="constrained")
+    return figure, figure.subplots(d, shown, sharex="col", sharey="row", squeeze=False)
+
+
+def _label_panels(figure: "Figure", grid: np.ndarray, states: SiteStates) -> None:
+    """Name the states beside their rows and the time below, and put one legend over all panels."""
     for axes, name, unit in zip(grid[:, 0], states.names, states.units, strict=True):
         axes.set_ylabel(f"{name} [{unit}]" if unit not in ("", "1") else name, color=TEXT)
+    for axes in grid[-1]:
+        axes.set_xlabel("time", color=TEXT)
     count, shown = len(states.means), grid.shape[1]
     if count > shown:
         figure.suptitle(f"the first {shown} of {count} trajectories", color=TEXT, size=10)
@@ -64,48 +69,36 @@ def label_panels(figure: "Figure", grid: np.ndarray, states: SiteStates) -> None
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
-    figure.legend(
-        list(entries.values()),
-        list(entries),
-        loc="outside upper right",
-        ncols=max(len(entries), 1),
-        frameon=False,
-        labelcolor=TEXT,
-        markerscale=2,
-    )
+    place: dict[str, Any] = {"loc": "outside upper right", "ncols": max(len(entries), 1)}
+    look: dict[str, Any] = {"frameon": False, "labelcolor": TEXT, "markerscale": 2}
+    figure.legend(list(entries.values()), list(entries), **place, **look)
 
 
 def _draw_band(axes: "Axes", time: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
-    low, high = mean - 2 * std, mean + 2 * std
     bins = _bins(len(time))
     if bins is None:
-        axes.fill_between(time, low, high, color=BAND, alpha=0.55, lw=0, label="±2σ")
+        _fill(axes, time, mean - 2 * std, mean + 2 * std, BAND, "±2σ")
         axes.plot(time, mean, color=LINE, lw=1.3, label="estimate")
         return
-    at = time[bins]
-    axes.fill_between(
-        at,
-        np.fmin.reduceat(low, bins),
-        np.fmax.reduceat(high, bins),
-        color=BAND,
-        alpha=0.55,
-        lw=0,
-        label="±2σ",
-    )
+    low, high = np.fmin.reduceat(mean - 2 * std, bins), np.fmax.reduceat(mean + 2 * std, bins)
+    _fill(axes, time[bins], low, high, BAND, "±2σ")
     # lowest and highest value of each bin in turn: what a line through every sample would cover
     extremes = np.column_stack([np.fmin.reduceat(mean, bins), np.fmax.reduceat(mean, bins)])
-    axes.plot(np.repeat(at, 2), extremes.ravel(), color=LINE, lw=0.8, label="estimate")
+    axes.plot(np.repeat(time[bins], 2), extremes.ravel(), color=LINE, lw=0.8, label="estimate")
 
 
-def _draw_dots(axes: "Axes", time: np.ndarray, values: np.ndarray) -> None:
-    seen = np.isfinite(values)
-    if not seen.any():
-        return
-    time, values = time[seen], values[seen]
-    if len(time) > MOST_POINTS:
-        every = -(-len(time) // MOST_POINTS)
-        time, values = time[::every], values[::every]
-    axes.plot(time, values, ".", ms=4, color=DOTS, mew=0, alpha=0.8, label="observed", zorder=1.5)
+def _fill(
+    axes: "Axes", time: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, label: str
+) -> None:
+    axes.fill_between(time, low, high, color=colour, alpha=0.55, lw=0, label=label)
+
+
+def _draw_dots(
+    axes: "Axes", time: np.ndarray, values: np.ndarray, size: float, order: float
+) -> None:
+    if np.isfinite(values).any():
+        look: dict[str, Any] = {"ms": size, "mew": 0, "alpha": 0.8, "zorder": order}
+        axes.plot(time, values, ".", color=DOTS, label="observed", **look)
 
 
 def _bins(samples: int) -> np.ndarray | None:
@@ -130,50 +123,41 @@ SHOWN_PAST = 2.0
 
 
 def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
-    """Draw one panel per state: the last of the past, then the forecast with its ±2σ band.
-
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        past, future: of many trajectories the first few, side by side.
-    """
-    from matplotlib.figure import Figure
-
-    d, count = len(past.names), len(past.means)
-    shown = min(count, MOST_COLUMNS)
-    figure = Figure(figsize=(max(8.0, 4.2 * shown), 1.2 + 1.8 * d), layout="constrained")
-    grid = figure.subplots(d, shown, sharex="col", sharey="row", squeeze=False)
+    """Draw one panel per state: the last of the past, then the forecast with its ±2σ band."""
+    figure, grid = _panels(past, 1.2)
     past_std, future_std = past.stds, future.stds
-    for column in range(shown):
+    for column in range(grid.shape[1]):
         t, ahead = past.times[column], future.times[column]
         recent = t >= t[-1] - SHOWN_PAST * (ahead[-1] - t[-1])
         for i, axes in enumerate(grid[:, column]):
-            before = past.means[column][recent, i]
-            _observed(axes, t[recent], past.observed[column][recent, i])
-            _band(axes, t[recent], before, past_std[column][recent, i], LINE, BAND, "so far")
-            _band(
-                axes,
-                np.concatenate([t[-1:], ahead]),
-                np.concatenate([before[-1:], future.means[column][:, i]]),
-                np.concatenate([past_std[column][-1:, i], future_std[column][:, i]]),
-                AHEAD,
-                AHEAD_BAND,
-                "forecast",
-            )
+            before, spread = past.means[column][recent, i], past_std[column][recent, i]
+            _draw_dots(axes, t[recent], past.observed[column][recent, i], 3, 1)
+            for time, mean, std, line, band, label in (
+                (t[recent], before, spread, LINE, BAND, "so far"),
+                (
+                    np.concatenate([t[-1:], ahead]),
+                    np.concatenate([before[-1:], future.means[column][:, i]]),
+                    np.concatenate([past_std[column][-1:, i], future_std[column][:, i]]),
+                    AHEAD,
+                    AHEAD_BAND,
+                    "forecast",
+                ),
+            ):
+                if std.max() > 0:
+                    _fill(axes, time, mean - 2 * std, mean + 2 * std, band, f"{label} ±2σ")
+                axes.plot(time, mean, color=line, lw=1.3, label=label)
             axes.axvline(t[-1], color="#c4c7cb", lw=0.8, zorder=0)
             _dress(axes)
-        if past.labels is not None and count > 1:
+        if past.labels is not None and len(past.means) > 1:
             grid[0, column].set_title(f"segment {past.labels[column]}", color=TEXT, size=10)
-        grid[-1, column].set_xlabel("time", color=TEXT)
-    label_panels(figure, grid, past)
+    _label_panels(figure, grid, past)
     figure.savefig(path, dpi=150)
 
 
 def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
     """Draw the eigenvalues of K with the unit circle, and how far each state moves with each mode.
 
-    Arguments:
-        path: a .png, .svg or .pdf file.
-        rows: of the spectrum, as `fedkoopman.koopman.card` gives them.
+    The rows are the spectrum, as `fedkoopman.koopman.card` gives them.
     """
     from matplotlib.figure import Figure
 
@@ -217,33 +201,6 @@ def _title(row: dict[str, Any]) -> str:
 
     turning = f"{row['frequency']:.3g} per unit of time, " if row["frequency"] else ""
     return f"{turning}{pace(row)}"
-
-
-def _band(
-    axes: "Axes",
-    time: np.ndarray,
-    mean: np.ndarray,
-    std: np.ndarray,
-    line: str,
-    band: str,
-    label: str,
-) -> None:
-    if std.max() > 0:
-        axes.fill_between(
-            time,
-            mean - 2 * std,
-            mean + 2 * std,
-            color=band,
-            alpha=0.55,
-            lw=0,
-            label=f"{label} ±2σ",
-        )
-    axes.plot(time, mean, color=line, lw=1.3, label=label)
-
-
-def _observed(axes: "Axes", time: np.ndarray, values: np.ndarray) -> None:
-    if np.isfinite(values).any():
-        axes.plot(time, values, ".", ms=3, color=DOTS, mew=0, alpha=0.8, label="observed", zorder=1)
 
 
 TABLES = (".csv", ".parquet", ".npz")

@@ -1,9 +1,6 @@
 """The report of a run: one HTML page, made from the run directory's files alone."""
 
-import math
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,7 +9,6 @@ from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, 
 from fedkoopman.reports.page import Cell, Page, number
 from fedkoopman.reports.run_files import (
     RunFiles,
-    Spread,
     learning_curve,
     not_finite,
     read_run,
@@ -20,7 +16,7 @@ from fedkoopman.reports.run_files import (
     untrained,
 )
 from fedkoopman.reports.run_model import spectrum_section, trajectory_section
-from fedkoopman.reports.tables import counted
+from fedkoopman.reports.tables import counted, site_errors, spread_text
 
 SYMBOLS = {"l1": "ℓ1", "l2": "ℓ2", "l3": "ℓ3", "E": "E", "horizon": "horizon"}
 MEANINGS = {
@@ -36,11 +32,7 @@ MOST_NAMES = 25
 
 
 def write_report(directory: str | Path) -> Path:
-    """Write `report.html` into a run directory, of a finished run or of one still going on.
-
-    Arguments:
-        directory: what `fedkoopman run --out` wrote.
-    """
+    """Write `report.html` into a run directory, of a finished run or of one still going on."""
     directory = Path(directory)
     page = _page(read_run(directory))
     target = directory / "report.html"
@@ -84,8 +76,8 @@ def _overview(page: Page, run: RunFiles) -> None:
         rows.append(
             [
                 Cell(symbol),
-                Cell(_spread(tail_spread(run, metric), several), "number strong"),
-                Cell("–" if before is None else _spread(before, several), "number"),
+                Cell(spread_text(tail_spread(run, metric), several), "number strong"),
+                Cell("–" if before is None else spread_text(before, several), "number"),
                 Cell(MEANINGS[metric], "meaning"),
             ]
         )
@@ -217,11 +209,6 @@ def _progress(run: RunFiles) -> str:
     return f"{text}. The numbers below are of what is there."
 
 
-def _spread(spread: Spread, several: bool) -> str:
-    text = number(spread.mean)
-    return f"{text} ± {number(spread.std, 2)}" if several and math.isfinite(spread.mean) else text
-
-
 CAPTION = (
     "Root mean square errors on held-out segments. Predicted states are seen through the site's "
     "sensor and compared with what it recorded, so that errors contain the sensor's noise; "
@@ -241,7 +228,11 @@ def sites_section(page: Page, run: RunFiles) -> None:
     head = ["", "segments to train on", "held out", "one step ahead"]
     head += [f"{steps} steps ahead", f"{steps} steps, holding", "noise σ"]
     rows = [
-        [Cell(name), *(Cell(text, "number") for text in _cells(site))]
+        [
+            Cell(name),
+            *(Cell(f"{site[f'{part}_segments']:,}", "number") for part in ("train", "held_out")),
+            *(Cell(text, "number") for text in site_errors(site)),
+        ]
         for name, site in sites.items()
     ]
     page.table("sites", [Cell(text) for text in head], rows)
@@ -251,14 +242,3 @@ def sites_section(page: Page, run: RunFiles) -> None:
     found = (run.summary or {}).get("parameters") or {}
     if found:
         page.facts({n: f"{number(v['mean'])} ± {number(v['std'], 2)}" for n, v in found.items()})
-
-
-def _cells(site: Mapping[str, Any]) -> list[str]:
-    errors, held = site["observation_error"], site["held_error"]
-    noise = [value**0.5 for value in site["observation_noise"]]
-    counts = [f"{site[key]:,}" for key in ("train_segments", "held_out_segments")]
-    return [*counts, *map(_listed, (errors[0], errors[-1], held[-1], noise))]
-
-
-def _listed(values: Sequence[float | None] | None) -> str:
-    return ", ".join("–" if v is None else number(v, 3) for v in values or [None])

@@ -268,14 +268,6 @@ class Curve:
     """One standard deviation to either side; equal to the mean where there is one seed."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """A number over seeds."""
-
-    mean: float
-    std: float
-
-
 def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
     """The mean of a metric in each slot over the seeds that have reached it.
 
@@ -304,20 +296,20 @@ def _tail_mean(seed: SeedRecords, metric: str, tail: int) -> float:
     return float(np.mean(values[trained][-tail:] if trained.any() else values))
 
 
-def _over_seeds(values: list[float]) -> Spread:
+def _over_seeds(values: list[float]) -> dict[str, float]:
     """Mean and standard deviation (n − 1; 0 for one seed)."""
-    several = len(values) > 1
-    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if several else 0.0)
+    std = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    return {"mean": float(np.mean(values)), "std": std}
 
 
-def tail_spread(run: RunFiles, metric: str) -> Spread:
+def tail_spread(run: RunFiles, metric: str) -> Mapping[str, float | None]:
     """What the run's summary says of a metric; of an unfinished run, what its records say."""
     if run.summary is not None and isinstance(told := run.summary.get(metric), Mapping):
-        return Spread(*(_finite(told.get(name)) for name in ("mean", "std")))
+        return told
     return _over_seeds([_tail_mean(seed, metric, run.tail) for seed in run.seeds])
 
 
-def untrained(run: RunFiles, metric: str) -> Spread | None:
+def untrained(run: RunFiles, metric: str) -> Mapping[str, float | None] | None:
     """The metric of the untrained models; None if a run has no slot 0."""
     if any(seed.slots[0] != 0 for seed in run.seeds):
         return None

@@ -49,12 +49,7 @@ def counted(amount: int, noun: str) -> str:
 
 
 def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
-    """A mean, and where there are several seeds its standard deviation, as text.
-
-    Arguments:
-        spread: "mean" and "std", as in a summary; what was not finite may be missing or None.
-        several: whether there is more than one seed.
-    """
+    """A mean, and with several seeds its standard deviation; what is not finite may be None."""
     mean, std = ((spread or {}).get(name) for name in ("mean", "std"))
     if mean is None or not math.isfinite(mean):
         return "not finite"
@@ -63,20 +58,27 @@ def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str
     return f"{mean:.4g} ± {std:.2g}" if std is not None else f"{mean:.4g} ± ?"
 
 
+def site_errors(site: Mapping[str, Any]) -> list[str]:
+    """Errors of a site's held-out observations, and its noise σ: a number per channel in each.
+
+    They are one step ahead, several steps ahead, and as many for holding the last state.
+    """
+
+    def listed(values: Sequence[float | None] | None) -> str:
+        return ", ".join("–" if v is None else f"{v:.3g}" for v in values or [None])
+
+    errors, held = site["observation_error"], site["held_error"]
+    noise = [value**0.5 for value in site["observation_noise"]]
+    return [listed(values) for values in (errors[0], errors[-1], held[-1], noise)]
+
+
 def write_sweep(
     directory: Path,
     keys: Sequence[str],
     combinations: Sequence["Combination"],
     results: Sequence["Result"],
 ) -> list[Path]:
-    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on.
-
-    Arguments:
-        directory: the sweep's.
-        keys: the grid's.
-        combinations: all of them.
-        results: of those that are finished.
-    """
+    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on."""
     targets = [directory / "sweep.md", directory / "sweep.csv"]
     with written_whole(*targets) as [page, table]:
         page.write_text(_markdown(keys, combinations, results), encoding="utf-8")
