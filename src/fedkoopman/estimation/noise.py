@@ -110,16 +110,9 @@ def estimate_noise(
     estimator.check(spread, system.dim)
     transform = estimator.transform(spread)
     problem, _ = problem_of(
-        system,
-        sensor,
-        z,
-        process_noise=process_noise,
-        observation_noise=observation_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-        inputs=inputs,
-        dt=dt,
-    )
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, inputs=inputs, dt=dt,
+    )  # fmt: skip
     seen = np.sum(~np.isnan(problem.z[:, skip:]), axis=(0, 1))
     if not (seen >= LEAST).any():
         raise InputError(

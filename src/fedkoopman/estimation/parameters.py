@@ -179,16 +179,9 @@ def estimate_parameters(
     )
     seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
     problem, _ = problem_of(
-        system,
-        sensor,
-        z,
-        process_noise=process_noise,
-        observation_noise=observation_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-        inputs=inputs,
-        dt=dt,
-    )
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, inputs=inputs, dt=dt,
+    )  # fmt: skip
     batch, steps = problem.z.shape[:2]
     ends = np.full(batch, steps) if problem.lengths is None else problem.lengths
     problem = replace(problem, q=_with_block(problem.q, np.diag(wander**2)))

@@ -91,8 +91,10 @@ class KoopmanFilter:
         architecture = self._learned.architecture
         self._sensor = checks.only_one(sensor, Sensor, "sensor")
         checks.sensor_sees(sensor, architecture.state_dim)
-        self._system = _lifted_system(self._learned, relift)
-        self._seen = _lifted_sensor(self._learned, self._sensor)
+        step = _Relifted.of(self._learned) if relift else _Linear(self._learned.operator)
+        self._system = System.from_map(step, architecture.components, dt=self.dt)
+        seen = _Seen.of(self._learned, sensor)
+        self._seen = FunctionSensor(seen, sensor.dim, angles=sensor.angles)
         self._relift = relift
         self.observation_noise = observation_noise
         given = model.noise_ if process_noise is None else process_noise
@@ -236,18 +238,6 @@ def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], ND
     return learned.lift(windows), slope @ p @ slope.swapaxes(1, 2)
 
 
-def _lifted_system(learned: Learned, relift: bool) -> System:
-    """y ↦ K y, or with `relift` K φ(φ⁻¹(y)), which is the same where y is a lifted state."""
-    architecture = learned.architecture
-    step = _Relifted.of(learned) if relift else _Linear(learned.operator)
-    return System.from_map(step, architecture.components, dt=architecture.depth * learned.dt)
-
-
-def _lifted_sensor(learned: Learned, sensor: Sensor) -> Sensor:
-    """y ↦ h(φ⁻¹(y)); of a window, the newest state is seen."""
-    return FunctionSensor(_Seen.of(learned, sensor), sensor.dim, angles=sensor.angles)
-
-
 class _Linear(eqx.Module):
     """y ↦ K y."""
 
@@ -274,7 +264,7 @@ class _Model(eqx.Module):
 
 
 class _Relifted(_Model):
-    """y ↦ K φ(φ⁻¹(y))."""
+    """y ↦ K φ(φ⁻¹(y)), which is K y where y is a lifted state."""
 
     def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
         kind, weights = self.architecture, self.weights

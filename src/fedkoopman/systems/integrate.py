@@ -12,6 +12,7 @@ from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, check_seed, finite_array, real_array
+from fedkoopman.systems.solvers import State
 from fedkoopman.systems.user import MapSystem
 
 LEAST_ROOM = 512
@@ -94,7 +95,7 @@ _trajectory_key = jax.jit(trajectory_key)
 
 
 @jax.jit
-def _draw_initial(system: System, key: PRNGKeyArray) -> Float[Array, " dim"]:
+def _draw_initial(system: System, key: PRNGKeyArray) -> State:
     return jnp.asarray(system.initial_state(jax.random.fold_in(key, _INITIAL)), float)
 
 
@@ -106,7 +107,7 @@ def _draw_initial(system: System, key: PRNGKeyArray) -> Float[Array, " dim"]:
 @jax.jit(static_argnames="room")
 def _run(
     system: System,
-    x0: Float[Array, " dim"],
+    x0: State,
     inputs: Float[Array, "room input"] | None,
     intervals: Float[Array, " room"] | None,
     roots: Float[Array, "room_or_one dim dim"] | None,
