@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from fedkoopman.covariance import covariance
+from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
@@ -99,7 +99,9 @@ class KoopmanFilter:
         self.observation_noise = observation_noise
         given = model.noise_ if process_noise is None else process_noise
         self.process_noise: NDArray[np.float64] | None = (
-            None if given is None else _one(given, architecture.components, "process_noise")
+            None
+            if given is None
+            else one_covariance(given, architecture.components, "process_noise")
         )
         self._mean, self._cov = initial_mean, initial_cov
 
@@ -219,16 +221,9 @@ def lift_noise(model: Fitted, process_noise: Any) -> NDArray[np.float64]:
     """
     learned = model.learned_
     dim = learned.architecture.state_dim
-    cov = _one(process_noise, dim, "process_noise")
+    cov = one_covariance(process_noise, dim, "process_noise")
     slope = learned.lift_slope(learned.reference.reshape(1, -1))[0, :, -dim:]
     return slope @ cov @ slope.T
-
-
-def _one(value: Any, dim: int, name: str) -> NDArray[np.float64]:
-    cov = covariance(value, dim, name)
-    if cov.ndim != 2:
-        raise InputError(f"{name} has shape {cov.shape}: give one matrix, ({dim}, {dim})")
-    return cov
 
 
 def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Complex, Float
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from fedkoopman.covariance import covariance
+from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.training import PRECISIONS, Training, check_training
@@ -143,7 +143,9 @@ class Learned:
             "updates": check_count(self.updates, "updates", least=0),
             "windows": check_count(self.windows, "windows", least=0),
             "information": _checked_information(self.information),
-            "noise": _checked_noise(self.noise, self.architecture.components),
+            "noise": None
+            if self.noise is None
+            else one_covariance(self.noise, self.architecture.components, "noise"),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -279,12 +281,3 @@ def _checked_information(information: Any) -> dict[str, Any]:
             f"information cannot be kept with the model ({short(str(error))}): give a dict of "
             "texts, finite numbers, lists and dicts"
         ) from None
-
-
-def _checked_noise(noise: Any, components: int) -> NDArray[np.float64] | None:
-    if noise is None:
-        return None
-    checked = covariance(noise, components, "noise")
-    if checked.ndim != 2:
-        raise InputError(f"noise has shape {checked.shape}: give ({components}, {components})")
-    return checked
