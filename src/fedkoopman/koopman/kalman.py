@@ -98,11 +98,9 @@ class KoopmanFilter:
         self._relift = relift
         self.observation_noise = observation_noise
         given = model.noise_ if process_noise is None else process_noise
-        self.process_noise: NDArray[np.float64] | None = (
-            None
-            if given is None
-            else one_covariance(given, architecture.components, "process_noise")
-        )
+        self.process_noise: NDArray[np.float64] | None = None
+        if given is not None:
+            self.process_noise = one_covariance(given, architecture.components, "process_noise")
         self._mean, self._cov = initial_mean, initial_cov
 
     @property
@@ -149,16 +147,10 @@ class KoopmanFilter:
             ends = np.full(len(z), z.shape[1]) if lengths is None else lengths
             z = [row[:end] for row, end in zip(z, ends, strict=True)]
         found = estimate(
-            self._system,
-            self._seen,
-            z[0] if form == "single" else z,
-            process_noise=self._noise(),
-            observation_noise=self.observation_noise,
-            initial_mean=mean,
-            initial_cov=cov,
-            method="ekf",
-            smooth=smooth,
-        )
+            self._system, self._seen, z[0] if form == "single" else z, process_noise=self._noise(),
+            observation_noise=self.observation_noise, initial_mean=mean, initial_cov=cov,
+            method="ekf", smooth=smooth,
+        )  # fmt: skip
         return self._lowered(found)
 
     def _first(self, batch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

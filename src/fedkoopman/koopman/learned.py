@@ -143,10 +143,9 @@ class Learned:
             "updates": check_count(self.updates, "updates", least=0),
             "windows": check_count(self.windows, "windows", least=0),
             "information": _checked_information(self.information),
-            "noise": None
-            if self.noise is None
-            else one_covariance(self.noise, self.architecture.components, "noise"),
         }
+        if self.noise is not None:
+            values["noise"] = one_covariance(self.noise, self.architecture.components, "noise")
         for name, value in values.items():
             object.__setattr__(self, name, value)
 

@@ -70,16 +70,9 @@ def simulate(
         for b in range(size):
             key = _trajectory_key(seed, b)
             x0 = np.asarray(_draw_initial(system, key)) if starts is None else starts[b]
-            path = _run(
-                system,
-                x0,
-                None if u is None else u[b if len(u) > 1 else 0],
-                intervals,
-                None if roots is None else roots[b if len(roots) > 1 else 0],
-                key,
-                steps,
-                room,
-            )
+            own_u = None if u is None else u[b if len(u) > 1 else 0]
+            own_roots = None if roots is None else roots[b if len(roots) > 1 else 0]
+            path = _run(system, x0, own_u, intervals, own_roots, key, steps, room)
             out[b, 0], out[b, 1:] = x0, np.asarray(path)[:steps]
     _check_finite(out)
     return out[0] if single else out

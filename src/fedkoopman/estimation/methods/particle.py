@@ -67,18 +67,8 @@ class Particles(SequenceEstimator):
         system, sensor, mean, cov, z, q, r, inputs, dt = one
         for name, why in self.needs_density(smooth).items():
             _check_definite(r if name == "observation_noise" else q, name, why)
-        given = (
-            system,
-            sensor,
-            mean,
-            square_root(cov),
-            z,
-            square_root(q),
-            square_root(r),
-            inputs,
-            dt,
-            key,
-        )
+        first, *roots = (square_root(matrix) for matrix in (cov, q, r))
+        given = (system, sensor, mean, first, z, *roots, inputs, dt, key)
         static = {"particles": int(options.particles), "smooth": smooth}
         result = _track(*given, **static)
         overlap = _track.is_one_kernel(*given, **static)
