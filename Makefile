@@ -4,11 +4,11 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-deploy tools lint format docs paper bench bench-deploy clean
+.PHONY: help demo test test-slow test-deploy tools lint ruff format docs paper bench bench-deploy clean
 
 help:
 	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
-	@echo "make test       lint, then all tests"
+	@echo "make test       ruff, mypy and the tests; at its end it says which tests it left out"
 	@echo "make test-slow  the tests that take longer: every item of the paper in small, its default in full, gradients, noise, particles, the larger examples"
 	@echo "make test-deploy  every fault of a deployed federation, and a soak; about two hours"
 	@echo "make lint       ruff and mypy"
@@ -34,10 +34,14 @@ demo: .venv/installed
 	@rm -rf demo
 	$(BIN)/fedkoopman run --seeds 2 --out demo
 
-lint: .venv/installed
+ruff: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+# What mypy found is kept outside the checkout, as compiled functions of the tests are: a fresh clone is checked fast.
+MYPY = $(BIN)/mypy --cache-dir "$${XDG_CACHE_HOME:-$$HOME/.cache}/fedkoopman-tests/mypy"
+lint: ruff
+	$(MYPY)
 
 format: .venv/installed
 	$(BIN)/ruff check --fix .
@@ -56,8 +60,13 @@ tools:
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null 2>&1; } || \
 	echo "not installed, and cannot be:$$missing; tests that need it are skipped"
 
-test: lint tools
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# mypy runs beside the tests; what it says is shown after theirs.
+test: ruff tools
+	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
+	$(MYPY) >"$$said" 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	wait $$types; types=$$?; echo mypy:; cat "$$said"; \
+	[ $$tests = 0 ] && [ $$types = 0 ]
 
 test-slow: .venv/installed
 	$(BIN)/python -m pytest -m slow

@@ -77,7 +77,8 @@ def without_flower() -> dict[str, str]:
 def watched(folder: Path) -> dict[str, str]:
     """Such an environment, in which all of our processes write down whom they contact."""
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(WATCH)
+    startup = Path(__file__).parents[1] / "startup" / "sitecustomize.py"
+    (folder / "sitecustomize.py").write_text(startup.read_text() + WATCH)
     found = without_flower()
     path = os.pathsep.join([str(folder), found.get("PYTHONPATH", "")]).strip(os.pathsep)
     return {**found, "PYTHONPATH": path}

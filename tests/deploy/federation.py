@@ -10,13 +10,14 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.site.accounts import counts_of, trained_by_slot
+from fedkoopman.deploy.site.buffer import account_of, trained_by_slot
 from fedkoopman.deploy.site.site_socket import socket_path
 from fedkoopman.deploy.site.store import reading
 
@@ -80,8 +81,6 @@ class Federation:
         study: its file.
         secure: with TLS and keys, and with nginx in front.
         env: further variables for all programs.
-        apart: keep compiled code apart from that of the tests' own process, which an agent that is
-            killed while it writes some could spoil.
     """
 
     def __init__(
@@ -90,7 +89,6 @@ class Federation:
         secure: bool = True,
         labs: tuple[str, ...] = LABS,
         env: dict[str, str] | None = None,
-        apart: bool = False,
     ) -> None:
         self.study, self.secure, self.labs = study, secure, labs
         self.folder, self.out, self.fleet = (
@@ -101,9 +99,6 @@ class Federation:
         self.port = free_port()
         self.mark = uuid.uuid4().hex
         self.env = {**os.environ, MARK: self.mark, **(env or {})}
-        known = self.env.get("JAX_COMPILATION_CACHE_DIR")
-        if apart and known:
-            self.env["JAX_COMPILATION_CACHE_DIR"] = f"{known}-apart"
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.options: list[str] = []
         """Further ones for `serve`."""
@@ -367,7 +362,7 @@ class Federation:
     def accounts(self, lab: str) -> dict[str, int]:
         """What a site's store says of its samples."""
         with reading(self.state(lab)) as store:
-            return counts_of(store)
+            return asdict(account_of(store))
 
     def trained(self, lab: str) -> dict[int, int]:
         """Samples by the slot whose saved model holds them, as a site's store has it."""

@@ -1,4 +1,4 @@
-"""Lies that a site could tell, and what the server says of each."""
+"""Lies that the site lab-x could tell, and what the server says of each."""
 
 import secrets
 from dataclasses import replace
@@ -7,7 +7,6 @@ import numpy as np
 
 from fedkoopman.deploy.wire import Refused, encode_replies
 
-from .attacked import LYING
 from .liar import of_answered, of_arrays, of_model, of_polled
 
 
@@ -50,7 +49,7 @@ UPDATES = {
         "answers for another study",
     ),
     "refuses-twice": (
-        lambda envelope, _: encode_replies(envelope, [Refused(LYING, "no")] * 2),
+        lambda envelope, _: encode_replies(envelope, [Refused("lab-x", "no")] * 2),
         "answers ['Refused', 'Refused']",
     ),
     "says-nothing": (lambda envelope, _: encode_replies(envelope, []), "malformed"),
@@ -62,14 +61,5 @@ COUNTS = {
     "none-of-some": (of_polled(lambda r: replace(r, segments=0)), "in 0 segments"),
     "count-of-another-slot": (of_polled(lambda r: replace(r, slot=1)), "counts for slot 1"),
 }
-GATING = {
-    "not-a-number",
-    "wrong-shape",
-    "wrong-dtype",
-    "wrong-names",
-    "huge",
-    "samples",
-    "old-slot",
-}
-GATING |= {"other-base", "other-site", "path-as-site", "refuses-twice", "garbage"}
-GATING |= {"too-many-samples", "too-many-segments"}
+GATING = {"not-a-number", "too-many-samples"}
+"""Told through a whole federation in `make test`; `tests/unit/deploy/test_lies.py` has them all."""

@@ -28,9 +28,9 @@ from flwr.superlink.grid import HttpGrid
 from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedkoopman.deploy.exchange import Failure
-from fedkoopman.deploy.flower.inbox import Inbox
+from fedkoopman.deploy.flower.nodes import Inbox
 from fedkoopman.deploy.flower.tasks import Tasks
+from fedkoopman.deploy.wire import Failure
 
 from .federation import wait_until
 

@@ -34,10 +34,9 @@ import fedkoopman as fk
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.flower.courier import content_of
 from fedkoopman.deploy.flower.programs import environment, make_secret, supernode_command
-from fedkoopman.deploy.provisioning.kit import open_kit
+from fedkoopman.deploy.provisioning.kit import FORMAT, MAGIC, PLAIN, open_kit
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.provisioning.proxy import find_nginx
-from fedkoopman.deploy.provisioning.sealing import FORMAT, MAGIC, PLAIN
 from fedkoopman.deploy.site.site_socket import LENGTH, ask
 from fedkoopman.deploy.wire import (
     LARGEST,
@@ -320,7 +319,7 @@ def test_an_old_reply_sent_again(field: Field) -> None:
     if not field.liar.truths:
         field.lie(UPDATES["samples"][0])
     old = field.liar.truths[-1]
-    assert "sends an update for slot" in field.lie(lambda *_: old)
+    assert "answers for slot" in field.lie(lambda *_: old)
 
 
 def test_a_site_that_keeps_lying_is_set_aside(field: Field) -> None:

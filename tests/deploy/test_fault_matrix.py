@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import fedkoopman as fk
-from fedkoopman.deploy.server.faults import STEPS, VARIABLE
+from fedkoopman.deploy.server.coordinator import CRASH, STEPS
 from fedkoopman.deploy.site.store import reading
 
 from .bookkeeping import check_books, check_live
@@ -43,7 +43,7 @@ def test_the_loop_killed_at_each_step_learns_the_same(tmp_path: Path, seed: int)
     )
     slots = random.Random(seed).sample(range(1, 9), len(STEPS))
     crashes = ",".join(f"{step}:{slot}" for step, slot in zip(STEPS, slots, strict=True))
-    with Federation(study, apart=True, env={VARIABLE: crashes}).start() as federation:
+    with Federation(study, env={CRASH: crashes}).start() as federation:
         federation.finish(600)
     assert federation.said("serve").count("server loop was ended by SIGKILL") == len(STEPS)
     check_books(federation)
@@ -57,7 +57,7 @@ def test_the_loop_killed_at_each_step_learns_the_same(tmp_path: Path, seed: int)
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_agents_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
-    with Federation(field(tmp_path, slots=40), apart=True) as federation:
+    with Federation(field(tmp_path, slots=40)) as federation:
         federation.options = ["--period", "1", "--deadline", "60"]
         federation.start()
         federation.reach(1)
@@ -73,7 +73,7 @@ def test_agents_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
 def test_an_agent_killed_while_it_reads_its_data_reads_the_rest(tmp_path: Path, seed: int) -> None:
     """It is killed again and again from its very beginning on, while it fills the store."""
     draw = random.Random(seed)
-    with Federation(field(tmp_path, slots=5), apart=True).start() as federation:
+    with Federation(field(tmp_path, slots=5)).start() as federation:
         for _ in range(4):
             federation.pid("lab-a", "agent")
             time.sleep(draw.uniform(0, 4))
@@ -83,7 +83,7 @@ def test_an_agent_killed_while_it_reads_its_data_reads_the_rest(tmp_path: Path, 
 
 
 def test_couriers_killed_at_work_and_nodes_killed_while_they_send(tmp_path: Path) -> None:
-    with Federation(field(tmp_path, slots=24), apart=True) as federation:
+    with Federation(field(tmp_path, slots=24)) as federation:
         federation.options = ["--period", "2", "--deadline", "60"]
         federation.start()
         federation.reach(1)
@@ -100,7 +100,7 @@ def test_couriers_killed_at_work_and_nodes_killed_while_they_send(tmp_path: Path
 
 def test_the_superlink_killed_in_each_phase(tmp_path: Path) -> None:
     """The last of them lies between two slots."""
-    with Federation(field(tmp_path, slots=16), apart=True) as federation:
+    with Federation(field(tmp_path, slots=16)) as federation:
         federation.options = ["--period", "3", "--deadline", "60"]
         federation.start()
         federation.reach(1)
@@ -124,7 +124,7 @@ PAIRS = [
 
 
 def test_two_killed_at_once(tmp_path: Path) -> None:
-    with Federation(field(tmp_path, slots=30), apart=True) as federation:
+    with Federation(field(tmp_path, slots=30)) as federation:
         federation.options = ["--period", "3", "--deadline", "60"]
         federation.start()
         federation.reach(1)
@@ -146,7 +146,7 @@ def test_two_killed_at_once(tmp_path: Path) -> None:
 
 def test_all_killed_at_once(tmp_path: Path) -> None:
     """As when the power of a building fails, several times."""
-    with Federation(field(tmp_path, slots=12), apart=True) as federation:
+    with Federation(field(tmp_path, slots=12)) as federation:
         federation.options = ["--period", "1"]
         federation.start()
         for slot in (2, 5, 8):
@@ -163,7 +163,7 @@ def test_all_killed_at_once(tmp_path: Path) -> None:
 
 
 def test_a_site_that_stands_still_for_several_slots(tmp_path: Path) -> None:
-    with Federation(field(tmp_path, slots=24), apart=True) as federation:
+    with Federation(field(tmp_path, slots=24)) as federation:
         federation.options = ["--period", "2", *HASTE]
         federation.start()
         federation.reach(1)
@@ -180,7 +180,7 @@ def test_a_site_that_stands_still_for_several_slots(tmp_path: Path) -> None:
 def test_a_site_that_is_unplugged_for_several_slots(tmp_path: Path) -> None:
     with network() as (space, here, link):
         study = field(tmp_path, slots=24)
-        federation = Federation(study, apart=True)
+        federation = Federation(study)
         federation.run("provision", str(study), "--host", here, "--renew")
         with federation:
             federation.options = ["--period", "2", *HASTE]
@@ -201,7 +201,7 @@ def test_a_site_that_is_unplugged_for_several_slots(tmp_path: Path) -> None:
 def test_a_site_whose_disk_is_full(tmp_path: Path) -> None:
     study = field(tmp_path, slots=24)
     with disk(tmp_path / "field" / "lab-b" / ".fedkoopman", "8m") as state:
-        with Federation(study, apart=True) as federation:
+        with Federation(study) as federation:
             federation.options = ["--period", "2", "--deadline", "60"]
             federation.start()
             federation.reach(2)
@@ -223,7 +223,7 @@ def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
     """It stays up and says why; with room, it goes on."""
     study = field(tmp_path, slots=10)
     with disk(tmp_path / "field" / "out", "40m") as out:
-        with Federation(study, apart=True) as federation:
+        with Federation(study) as federation:
             federation.options = ["--period", "1"]
             federation.start()
             federation.reach(2)
@@ -242,7 +242,7 @@ def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler, for a clock of its own")
 def test_a_site_whose_clock_jumps(tmp_path: Path) -> None:
     """Keys sign the time: too far from the server's, a site is out until its clock is right."""
-    with Federation(field(tmp_path, slots=60), apart=True) as federation:
+    with Federation(field(tmp_path, slots=60)) as federation:
         clock, env = own_clock(tmp_path)
         federation.options = ["--period", "2", *HASTE]
         federation.serve()
@@ -266,7 +266,7 @@ def test_a_site_whose_clock_jumps(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler, for a clock of its own")
 def test_a_server_whose_clock_jumps(tmp_path: Path) -> None:
-    with Federation(field(tmp_path, slots=16), apart=True) as federation:
+    with Federation(field(tmp_path, slots=16)) as federation:
         clock, env = own_clock(tmp_path)
         federation.options = ["--period", "2", "--deadline", "30"]
         federation.serve(env=env)
@@ -297,7 +297,7 @@ def test_files_that_come_while_everything_is_killed(tmp_path: Path, seed: int) -
     folders = {lab: tmp_path / "field" / lab / "data" for lab in ("lab-a", "lab-c")}
     waiting = [(lab, file) for lab, data in folders.items() for file in set_apart(data, keep=5)]
     draw.shuffle(waiting)
-    with Federation(study, apart=True) as federation:
+    with Federation(study) as federation:
         federation.options = ["--period", "2", "--deadline", "60"]
         federation.start()
         federation.reach(1)
@@ -326,7 +326,7 @@ def test_files_that_come_while_everything_is_killed(tmp_path: Path, seed: int) -
 
 def test_a_site_that_is_set_back_to_an_older_backup(tmp_path: Path) -> None:
     """What it has trained on since is not trained on again."""
-    with Federation(field(tmp_path, slots=14, training__epochs=5), apart=True) as federation:
+    with Federation(field(tmp_path, slots=14, training__epochs=5)) as federation:
         federation.options = ["--period", "1", "--deadline", "60"]
         federation.start()
         federation.reach(3)

@@ -1,53 +1,66 @@
-"""Every process of a federation is killed once, in its midst; nothing is lost, nothing doubled.
+"""Processes of a federation are killed while it works; nothing is lost, nothing doubled.
 
-The whole matrix of faults is in `test_fault_matrix`.
+`make test` kills each process of a site, the SuperLink and the server loop; `make test-deploy` also
+the proxy and whole programs. The whole matrix of faults is in `test_fault_matrix`.
 """
 
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from .bookkeeping import check_books
 from .federation import Federation, is_dead, small_study, wait_until
 
-SLOTS = 24
-"""Enough for all kills: about two per kill, at one per period."""
+
+def kill_processes(federation: Federation) -> None:
+    federation.catch("lab-a")
+    federation.kill("lab-a", "agent")
+    federation.catch("lab-b")
+    federation.kill("lab-b", "supernode")
+    federation.catch("lab-c")
+    federation.kill("lab-c", "courier")
+    federation.await_all()
+
+    federation.catch("lab-a")
+    federation.kill("serve", "superlink")
+    federation.await_all()
+
+    federation.catch("lab-b")
+    federation.kill("serve", "loop")
+    federation.await_all()
 
 
-def test_each_process_is_killed_in_turn(tmp_path: Path) -> None:
-    study = small_study(tmp_path / "field", slots=SLOTS, training__epochs=1500)
-    with Federation(study, apart=True) as federation:
+def kill_programs(federation: Federation) -> None:
+    federation.catch("lab-c")
+    federation.kill("serve", "proxy")
+    federation.await_all()
+
+    federation.catch("lab-a")
+    kill_whole(federation, "lab-a")
+    federation.join("lab-a")
+    federation.await_all()
+
+    federation.catch("lab-b")
+    kill_whole(federation, "serve")
+    federation.options = ["--deadline", "30"]  # what is left goes as fast as it can
+    federation.serve()
+
+
+# At one slot per period, a kill takes about two slots.
+@pytest.mark.parametrize(
+    "kills, slots",
+    [(kill_processes, 14), pytest.param(kill_programs, 14, marks=pytest.mark.deploy)],
+)
+def test_what_is_killed_goes_on(
+    tmp_path: Path, kills: Callable[[Federation], None], slots: int
+) -> None:
+    study = small_study(tmp_path / "field", slots=slots, training__epochs=1500)
+    with Federation(study) as federation:
         federation.options = ["--period", "3", "--deadline", "30"]
         federation.start()
         federation.reach(1)
-
-        federation.catch("lab-a")
-        federation.kill("lab-a", "agent")
-        federation.catch("lab-b")
-        federation.kill("lab-b", "supernode")
-        federation.catch("lab-c")
-        federation.kill("lab-c", "courier")
-        federation.await_all()
-
-        federation.catch("lab-a")
-        federation.kill("serve", "superlink")
-        federation.await_all()
-
-        federation.catch("lab-b")
-        federation.kill("serve", "loop")
-        federation.await_all()
-
-        federation.catch("lab-c")
-        federation.kill("serve", "proxy")
-        federation.await_all()
-
-        federation.catch("lab-a")
-        kill_whole(federation, "lab-a")
-        federation.join("lab-a")
-        federation.await_all()
-
-        federation.catch("lab-b")
-        kill_whole(federation, "serve")
-        federation.options = ["--deadline", "30"]  # what is left goes as fast as it can
-        federation.serve()
+        kills(federation)
         federation.finish(400)
         assert [federation.stop(lab) for lab in federation.labs] == [0, 0, 0]
     check_books(federation)

@@ -1,4 +1,7 @@
-"""Many machines give the same model as one: equal bytes, for every policy."""
+"""Many machines give the same model as one: equal bytes, for every policy.
+
+`make test` has one policy here; `tests/unit/deploy/test_loop.py` has all, without a network.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -9,16 +12,23 @@ import fedkoopman as fk
 
 from .federation import Federation, small_study
 
-POLICIES: list[dict[str, Any]] = [
-    {"policy__name": "threshold", "policy__segments": 2},
-    {"policy__name": "random", "clients__probability": 0.7},
-    {"policy__name": "round-robin", "clients__probability": [0.9, 0.5, 0.7]},
-]
+POLICIES: dict[str, dict[str, Any]] = {
+    "threshold": {"policy__segments": 2},
+    "random": {"clients__probability": 0.7},
+    "round-robin": {"clients__probability": [0.9, 0.5, 0.7]},
+}
 
 
-@pytest.mark.parametrize("values", POLICIES, ids=lambda v: v["policy__name"])
-def test_served_is_as_run(tmp_path: Path, values: dict[str, Any]) -> None:
-    study = small_study(tmp_path / "field", **values)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "threshold",
+        pytest.param("random", marks=pytest.mark.deploy),
+        pytest.param("round-robin", marks=pytest.mark.deploy),
+    ],
+)
+def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
+    study = small_study(tmp_path / "field", policy__name=policy, **POLICIES[policy])
     with Federation(study).start() as federation:
         federation.finish()
     local = fk.run(study, out=tmp_path / "local")

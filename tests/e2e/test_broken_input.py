@@ -28,20 +28,20 @@ def refused(outcome, *words: str, codes: tuple[int, ...] = (2,)) -> None:
 
 
 SENSORS = {
-    "kind is a list": ('kind = ["linear"]', "kind = ['linear']"),
-    "kind is a table": ("kind = { a = 1 }", "kind = {'a': 1}"),
-    "kind is a number": ("kind = 3", "kind = 3"),
-    "kind is nested": (f"kind = {'[' * 40 + ']' * 40}", "has kind = [[["),
+    "kind is a list": ('kind = ["linear"]', "kind is ['linear']"),
+    "kind is a table": ("kind = { a = 1 }", "kind is {'a': 1}"),
+    "kind is a number": ("kind = 3", "kind is 3"),
+    "kind is nested": (f"kind = {'[' * 40 + ']' * 40}", "kind is [[["),
     "noise is nested": (f"{LINEAR}noise = {DEEP}", "more than 50 deep"),
     "noise has digits": (f"{LINEAR}noise = {DIGITS}", "thousands of digits"),
     "noise has bits": (f"{LINEAR}noise = {BITS}", "20000 bits"),
     "nested key": (".".join("a" * 3000) + " = 1", "more than 50 deep"),
-    "dim": ('kind = "function"\nfunction = "h.py:h"\ndim = 1000000000000', "give at most 4096"),
-    "frame": ('kind = "random-frame"\nseed = 0\ndim = 1000000000', "give at most 4096"),
+    "dim": ('kind = "function"\nfunction = "h.py:h"\ndim = 1000000000000', "from 1 to 4096"),
+    "frame": ('kind = "random-frame"\nseed = 0\ndim = 1000000000', "from 1 to 4096"),
     "zero byte": ('kind = "function"\nfunction = "h\\u0000.py:h"\ndim = 2', "zero byte"),
-    "zero byte in a name": ('kind = "function"\nfunction = "h.py:\\u0000"\ndim = 2', "names no"),
-    "zero byte in a column": (f'{LINEAR}columns = ["z\\u0000", "b"]', "unknown column"),
-    "angle": (f"{LINEAR}angles = [9000000000000000000]", "indices from 0 to 1"),
+    "zero byte in a name": ('kind = "function"\nfunction = "h.py:\\u0000"\ndim = 2', "give "),
+    "zero byte in a column": (f'{LINEAR}columns = ["z\\u0000", "b"]', "give text on one line"),
+    "angle": (f"{LINEAR}angles = [9000000000000000000]", "give a whole number from 0"),
 }
 
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import os
 import re
 import shlex
 import shutil
@@ -40,17 +39,10 @@ class Told(NamedTuple):
 
 
 class Journey:
-    """A directory in which the program runs as processes that share what they compiled."""
+    """A directory in which the program runs, each command as a process."""
 
-    def __init__(self, folder: Path, cache: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.environment = {
-            **os.environ,
-            "XDG_CACHE_HOME": str(cache),
-            "JAX_COMPILATION_CACHE_DIR": str(cache),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
-            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        }
 
     def command(self, line: str) -> Told:
         program, *words = shlex.split(line)
@@ -58,7 +50,6 @@ class Journey:
         done = subprocess.run(
             [sys.executable, "-m", "fedkoopman.cli", *words],
             cwd=self.folder,
-            env=self.environment,
             capture_output=True,
             text=True,
         )
@@ -74,7 +65,7 @@ def next_command(told: Told) -> str:
 
 @pytest.fixture(scope="module")
 def journey(tmp_path_factory: pytest.TempPathFactory) -> Journey:
-    return Journey(tmp_path_factory.mktemp("journey"), tmp_path_factory.mktemp("compiled"))
+    return Journey(tmp_path_factory.mktemp("journey"))
 
 
 @pytest.fixture(scope="module")
@@ -128,9 +119,7 @@ def test_a_killed_run_goes_on_to_the_same_model(journey: Journey, steps: list[To
         "import fedkoopman as fk; "
         "fk.run('swings/study.toml', out='runs/killed', checkpoint_seconds=0.0)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program], cwd=journey.folder, env=journey.environment
-    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=journey.folder)
     records = journey.folder / "runs/killed/records.jsonl"
     while process.poll() is None and not (
         records.exists() and records.read_bytes().count(b"\n") >= 15

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.paper.catalogue import CATALOGUE
+from fedkoopman.paper.items import CATALOGUE
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

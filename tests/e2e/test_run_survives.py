@@ -1,7 +1,6 @@
 """A run that is killed, interrupted or out of room loses nothing and ends as if it had not been."""
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -31,22 +30,9 @@ fk.run(study, seeds=json.loads(sys.argv[2]), out=sys.argv[3], resume=True, check
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment of a process that finds earlier processes' compiled functions."""
-    cache = tmp_path_factory.mktemp("compiled")
-    return {
-        **os.environ,
-        "XDG_CACHE_HOME": str(cache),
-        "JAX_COMPILATION_CACHE_DIR": str(cache),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.05",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory, compiled: dict[str, str]) -> Path:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("whole") / "run"
-    subprocess.run(command(out), env=compiled, check=True)
+    subprocess.run(command(out), check=True)
     return out
 
 
@@ -79,19 +65,19 @@ def kill_at(process: subprocess.Popen, file: Path, line: int, sign: int = signal
 
 @pytest.mark.parametrize("case", range(3))
 def test_killed_several_times_and_resumed_it_ends_with_the_same_bytes(
-    case: int, tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
+    case: int, tmp_path: Path, uninterrupted: Path
 ) -> None:
     out = tmp_path / "run"
     chance = random.Random(case)
     at = sorted(chance.sample(range(1, TINY["slots"] - 3), 2))
     killed = 0
     for line in at:
-        process = subprocess.Popen(command(out), env=compiled, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(command(out), stderr=subprocess.DEVNULL)
         killed += kill_at(process, out / "records.jsonl", line)
         acknowledged = records_whole(out)
         assert acknowledged == records(uninterrupted)[: len(acknowledged)]
     assert killed >= 1
-    subprocess.run(command(out), env=compiled, check=True)
+    subprocess.run(command(out), check=True)
     for name in ("model.safetensors", "rollout.json"):
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
     assert records(out) == records(uninterrupted)
@@ -104,12 +90,12 @@ def records_whole(out: Path) -> list[dict]:
 
 
 def test_several_seeds_killed_and_resumed_equal_each_seed_alone(
-    tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
+    tmp_path: Path, uninterrupted: Path
 ) -> None:
     out = tmp_path / "run"
-    process = subprocess.Popen(command(out, [0, 1]), env=compiled, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command(out, [0, 1]), stderr=subprocess.DEVNULL)
     assert kill_at(process, out / "seed-1" / "records.jsonl", 12)
-    subprocess.run(command(out, [0, 1]), env=compiled, check=True)
+    subprocess.run(command(out, [0, 1]), check=True)
     alone = (uninterrupted / "model.safetensors").read_bytes()
     assert (out / "seed-0" / "model.safetensors").read_bytes() == alone
     assert (out / "seed-1" / "model.safetensors").read_bytes() != alone
@@ -124,12 +110,12 @@ def cli(out: Path, *words: str) -> list[str]:
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM], ids=lambda sign: sign.name)
 def test_interrupted_it_saves_says_how_to_go_on_and_exits_130(
-    sign: signal.Signals, tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
+    sign: signal.Signals, tmp_path: Path, uninterrupted: Path
 ) -> None:
     out = tmp_path / "run"
     long = cli(out, "--set", "slots=2000")
     with (tmp_path / "stderr").open("w") as stderr:
-        process = subprocess.Popen(long, env=compiled, stderr=stderr)
+        process = subprocess.Popen(long, stderr=stderr)
         assert kill_at(process, out / "records.jsonl", 25, sign)
     assert process.returncode == 130
     last = (tmp_path / "stderr").read_text().strip().splitlines()[-1]
@@ -145,15 +131,15 @@ def checkpoint_slot(out: Path) -> int:
 
 
 def test_a_full_disk_ends_in_one_line_and_keeps_what_was_recorded(
-    tmp_path: Path, uninterrupted: Path, compiled: dict[str, str]
+    tmp_path: Path, uninterrupted: Path
 ) -> None:
     out = tmp_path / "run"
 
     # Compiled functions are larger than that; the cache must be warm, or it could not be written.
-    subprocess.run(cli(tmp_path / "warm"), env=compiled, check=True, capture_output=True)
+    subprocess.run(cli(tmp_path / "warm"), check=True, capture_output=True)
     # Files of at most 12 blocks of 512 bytes: writing more fails, as on a full disk.
     limited = ["sh", "-c", 'ulimit -f 12; exec "$@"', "sh", *cli(out)]
-    done = subprocess.run(limited, env=compiled, capture_output=True, text=True)
+    done = subprocess.run(limited, capture_output=True, text=True)
     assert done.returncode == 1
     errors = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert len(errors) == 1 and "cannot write" in errors[0] and "--resume" in errors[0]
@@ -161,22 +147,18 @@ def test_a_full_disk_ends_in_one_line_and_keeps_what_was_recorded(
     kept = records_whole(out)
     assert 3 < len(kept) < TINY["slots"]
     assert kept == records(uninterrupted)[: len(kept)]
-    subprocess.run(cli(out, "--resume"), env=compiled, check=True, capture_output=True)
+    subprocess.run(cli(out, "--resume"), check=True, capture_output=True)
     model = "model.safetensors"
     assert (out / model).read_bytes() == (tmp_path / "warm" / model).read_bytes()
 
 
-def test_a_second_process_is_kept_out_of_a_running_runs_directory(
-    tmp_path: Path, compiled: dict[str, str]
-) -> None:
+def test_a_second_process_is_kept_out_of_a_running_runs_directory(tmp_path: Path) -> None:
     out = tmp_path / "run"
-    first = subprocess.Popen(
-        cli(out, "--set", "slots=5000"), env=compiled, stderr=subprocess.DEVNULL
-    )
+    first = subprocess.Popen(cli(out, "--set", "slots=5000"), stderr=subprocess.DEVNULL)
     while lines_in(out / "records.jsonl") < 2 and first.poll() is None:
         time.sleep(0.01)
     second = subprocess.run(
-        cli(out, "--set", "slots=5000", "--resume"), env=compiled, capture_output=True, text=True
+        cli(out, "--set", "slots=5000", "--resume"), capture_output=True, text=True
     )
     first.kill()
     first.wait()

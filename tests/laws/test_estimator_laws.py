@@ -10,12 +10,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from reference.extension import file_of
 
 import fedkoopman as fk
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import ESTIMATORS, Options
 
-CUBATURE = f"{Path(__file__).parents[1] / 'extensions' / 'cubature.py'}:ESTIMATOR"
+CUBATURE = f"{file_of('cubature')}:ESTIMATOR"
 EVERY = pytest.mark.parametrize(
     "method", [*ESTIMATORS.names, CUBATURE], ids=lambda name: Path(name).stem
 )

@@ -1,4 +1,4 @@
-"""What holds for every model kind: ours, installed ones, and the small one of the tests."""
+"""What holds for every model kind: ours, and the extension's with and without losses."""
 
 import json
 from functools import partial
@@ -6,7 +6,8 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from reference.linear_kind import LeastSquares, Linear
+from reference.closed_form_kind import LeastSquares
+from reference.extension import member
 
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import TestSet, evaluate
@@ -15,6 +16,7 @@ from fedkoopman.koopman.files import from_bytes, to_bytes
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.onnx import to_onnx
 
+Linear = member("linear", "KIND")
 KINDS_HERE = {**{name: KINDS.find(name) for name in KINDS}, "linear": Linear, "exact": LeastSquares}
 SHAPES = {"plain": {}, "delays": {"window": 2, "depth": 3}}
 

@@ -1,9 +1,10 @@
-"""Laws that every kind of sensor obeys."""
+"""Laws that every kind of sensor obeys: ours, and one from a file of another package."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
+from reference.extension import file_of
 
 import fedkoopman as fk
 from fedkoopman.config.parts import sensor_of
@@ -14,14 +15,16 @@ from fedkoopman.errors import InputError
 from fedkoopman.sensors import SENSORS
 
 DIM = 3
+RANGE = f"{file_of('ranges')}:SENSOR"
 EXAMPLES = {
     "function": {"function": "own.py:first", "observed": 1, "angles": [0]},
     "identity": {"angles": [2]},
     "linear": {"matrix": [[1, 0, 0], [0, 2, 0]], "offset": [1, 0, 0]},
     "perturbed-identity": {"spread": 0.1, "seed": 3},
     "random-frame": {"observed": 1, "seed": 3},
+    RANGE: {"beacons": [[5, 0, 0], [0, 5, 0]]},
 }
-EVERY = pytest.mark.parametrize("name", SENSORS.names)
+EVERY = pytest.mark.parametrize("name", EXAMPLES, ids=lambda name: Path(name).stem)
 
 
 @pytest.fixture
@@ -38,7 +41,7 @@ def made(name, folder, seed=0):
 
 
 def test_every_kind_has_an_example_here():
-    assert set(EXAMPLES) == set(SENSORS)
+    assert set(EXAMPLES) - {RANGE} == set(SENSORS)
 
 
 @EVERY
@@ -94,6 +97,11 @@ def test_a_site_says_from_which_seed_its_sensor_is_drawn(name):
             SensorRule(own=True).read(table, "sensor")
         table["seed"] = 3
     assert SensorRule(own=True).read(table, "sensor")["kind"] == name
+
+
+def test_beacons_of_another_space_are_refused(folder):
+    with pytest.raises(InputError, match="beacons have 2 coordinates but the state has 3"):
+        SENSORS.find(RANGE).make({"beacons": ((1.0, 2.0),)}, DIM, 0, folder)
 
 
 def test_a_former_name_is_read_and_stays_as_it_was_written():

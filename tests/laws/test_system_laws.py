@@ -1,4 +1,4 @@
-"""Laws that every built-in system obeys."""
+"""Laws that every system obeys: the built-in ones, and one from a file of another package."""
 
 import jax
 import jax.numpy as jnp
@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from reference import fields
 from reference.compiling import quick
+from reference.extension import file_of
 
 from fedkoopman import systems
 from fedkoopman.errors import InputError
-from fedkoopman.systems import System, by_name, simulate
+from fedkoopman.systems import System, simulate
 
 TWINS = {
     "van-der-pol": fields.van_der_pol,
@@ -18,7 +19,10 @@ TWINS = {
     "double-pendulum": fields.double_pendulum,
     "yni": fields.yni,
     "lorenz96": fields.lorenz96,
+    "rossler": fields.rossler,
 }
+OTHERS = {"rossler": f"{file_of('rossler')}:SYSTEM"}
+"""Systems that are not built in, and where they are."""
 DEFAULT_DT = {
     "van-der-pol": 0.02,
     "pendulum": 0.02,
@@ -26,8 +30,13 @@ DEFAULT_DT = {
     "double-pendulum": 0.002,
     "yni": 1.0,
     "lorenz96": 0.02,
+    "rossler": 0.05,
 }
 EVERY = pytest.mark.parametrize("name", list(TWINS))
+
+
+def by_name(name, **parameters):
+    return systems.by_name(OTHERS.get(name, name), **parameters)
 
 
 # Compiled with the system as an argument, so that tests share what is compiled.
@@ -52,7 +61,7 @@ def truth():
 
 def test_every_name_has_a_twin_here():
     without_equations = {"random-walk"}  # test_random_walk.py
-    assert set(systems.names()) == set(TWINS) | without_equations
+    assert set(systems.names()) == set(TWINS) - set(OTHERS) | without_equations
 
 
 @EVERY

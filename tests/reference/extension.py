@@ -5,7 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).parents[2] / "examples" / "extension" / "src"
+EXTENSION = Path(__file__).parents[2] / "examples" / "extension"
+SOURCES = EXTENSION / "src"
+
+
+def file_of(module: str) -> Path:
+    """The file of a module of the example."""
+    return SOURCES / "fedkoopman_extras" / f"{module}.py"
 
 
 def member(module: str, attribute: str) -> Any:

@@ -71,8 +71,9 @@ def segments(experiment, addresses, perfect=False):
         return Sites(experiment, perfect).segments(wanted, pool)
 
 
-def model_bytes(arrays):
-    return b"".join(np.asarray(arrays[name]).tobytes() for name in sorted(arrays))
+def model_bytes(model):
+    """The bytes of a model, which is weights or arrays by name."""
+    return b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(model))
 
 
 def measures(outcome):
@@ -85,8 +86,8 @@ def flat(weights):
 
 
 def params_of(arrays, architecture=ARCHITECTURE):
-    """The twin's form of a model."""
-    weights = architecture.from_named(arrays)
+    """The twin's form of a model, which is weights or arrays by name."""
+    weights = arrays if isinstance(arrays, Weights) else architecture.from_named(arrays)
 
     def stack(layers):
         return [(np.array(layer.weight), np.array(layer.bias)) for layer in layers]

@@ -16,6 +16,10 @@ def lorenz63(x, a=10.0, b=28.0, c=8 / 3):
     return np.array([a * (x[1] - x[0]), x[0] * (b - x[2]) - x[1], x[0] * x[1] - c * x[2]])
 
 
+def rossler(x, a=0.2, b=0.2, c=5.7):
+    return np.array([-x[1] - x[2], x[0] + a * x[1], b + x[2] * (x[0] - c)])
+
+
 def lorenz96(x, forcing=8.0):
     n = len(x)
     return np.array([(x[(i + 1) % n] - x[i - 2]) * x[i - 1] - x[i] + forcing for i in range(n)])

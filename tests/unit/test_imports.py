@@ -42,8 +42,6 @@ ORDER = (
 )
 DEPLOY = (
     "wire",
-    "exchange",
-    "servable",
     "backup",
     "supervisor",
     "provisioning",

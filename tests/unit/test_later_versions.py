@@ -18,9 +18,10 @@ from unit.deploy.site_lab import asked, make_site, make_study
 
 import fedkoopman as fk
 from fedkoopman.config import study as study_module
-from fedkoopman.config.loader import Section, key
+from fedkoopman.config.loader import Section, key, part
 from fedkoopman.config.scaffold import example_files, write_scaffold
-from fedkoopman.config.study import Study, TrainingSection, _part
+from fedkoopman.config.sections import TrainingSection
+from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.provision import provision, shared_study
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.join import Joining, agreed, consent, prepare
@@ -74,8 +75,8 @@ class Rounding(Section):
 class LaterStudy(Study):
     """A study of a later version."""
 
-    training: LaterTraining = _part(LaterTraining)
-    rounding: Rounding = _part(Rounding)
+    training: LaterTraining = part(LaterTraining)
+    rounding: Rounding = part(Rounding)
 
 
 def everywhere(patch: pytest.MonkeyPatch, name: str, old: object, new: object) -> None:

@@ -18,23 +18,20 @@ from typer.main import get_command
 import fedkoopman
 from fedkoopman.cli import (
     backup,
-    check,
-    config,
     estimate,
     export,
-    init,
     inspect,
     join,
-    ledger,
     predict,
     provision,
     reproduce,
     run,
     serve,
     status,
+    study,
     sweep,
 )
-from fedkoopman.cli.output import Output, OutputError
+from fedkoopman.cli.process import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
 from fedkoopman.signals import Interrupted, interruptible
 from fedkoopman.user_code import blamed
@@ -58,8 +55,8 @@ class Verb(NamedTuple):
 
 
 VERBS = {  # in the order of `--help`
-    "init": Verb(init.init, init.EXAMPLE),
-    "check": Verb(check.check, check.EXAMPLE),
+    "init": Verb(study.init, study.INIT_EXAMPLE),
+    "check": Verb(study.check, study.CHECK_EXAMPLE),
     "run": Verb(run.run, run.EXAMPLE),
     "predict": Verb(predict.predict, predict.EXAMPLE),
     "inspect": Verb(inspect.inspect, inspect.EXAMPLE),
@@ -67,12 +64,12 @@ VERBS = {  # in the order of `--help`
     "provision": Verb(provision.provision, provision.EXAMPLE),
     "serve": Verb(serve.serve, serve.EXAMPLE),
     "join": Verb(join.join, join.EXAMPLE),
-    "status": Verb(status.status, status.EXAMPLE),
-    "ledger": Verb(ledger.ledger, ledger.EXAMPLE),
+    "status": Verb(status.status, status.STATUS_EXAMPLE),
+    "ledger": Verb(status.ledger, status.LEDGER_EXAMPLE),
     "backup": Verb(backup.backup, backup.EXAMPLE),
     "restore": Verb(backup.restore, backup.RESTORE_EXAMPLE),
     "sweep": Verb(sweep.sweep, sweep.EXAMPLE),
-    "config": Verb(config.config, config.EXAMPLE),
+    "config": Verb(study.config, study.CONFIG_EXAMPLE),
     "estimate": Verb(estimate.estimate, estimate.EXAMPLE),
     "reproduce": Verb(reproduce.reproduce, reproduce.EXAMPLE),
 }

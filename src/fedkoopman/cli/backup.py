@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.options import argument, option
+
 EXAMPLE = """
 fedkoopman init swings --example pendulum
 fedkoopman provision swings/study.toml
@@ -21,13 +23,12 @@ fedkoopman restore fleet.backup --to elsewhere
 def backup(
     what: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="DIR...",
-            help="A server's run and fleet, or a site's state (.fedkoopman/NAME beside site.toml).",
-            show_default=False,
+        argument(
+            "DIR...",
+            "A server's run and fleet, or a site's state (.fedkoopman/NAME beside site.toml).",
         ),
     ],
-    to: Annotated[Path, typer.Option(metavar="FILE", help="The new file.", show_default=False)],
+    to: Annotated[Path, option("FILE", "The new file.")],
 ) -> None:
     """Save directories in one file; they may be in use meanwhile."""
     from fedkoopman.deploy.backup import backup as save
@@ -42,14 +43,10 @@ def backup(
 
 
 def restore(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A backup.", show_default=False)],
+    file: Annotated[Path, argument("FILE", "A backup.")],
     to: Annotated[
         Path,
-        typer.Option(
-            metavar="DIR",
-            help="The directory into which what was saved is put, each under its own name.",
-            show_default=False,
-        ),
+        option("DIR", "The directory into which what was saved is put, each under its own name."),
     ],
 ) -> None:
     """Put back what was saved; every byte is checked, and nothing is overwritten."""

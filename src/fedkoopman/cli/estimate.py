@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.options import assignments, number, numbers, option, whole
 from fedkoopman.cli.progress import progress_bar
-from fedkoopman.cli.values import assignments, number, numbers, whole
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.systems import SYSTEMS
@@ -33,44 +33,24 @@ def estimate(
         typer.Argument(
             help="Observations: CSV, Parquet or MAT with named columns, NPY or NPZ with (T, m) or "
             "(B, T, m) arrays. Blank and NaN are missing.",
-            show_default=False,
         ),
     ],
     system: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help=f"What is observed: {', '.join(SYSTEMS)}, or file.py:name for a System of "
-            "your own.",
-            show_default=False,
-            rich_help_panel=MODEL,
+        option(
+            "NAME",
+            f"What is observed: {', '.join(SYSTEMS)}, or file.py:name for a System of your own.",
+            MODEL,
         ),
     ],
-    sensor: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="TOML file that says how it is observed.",
-            show_default=False,
-            rich_help_panel=MODEL,
-        ),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="Where the states go: .csv, .parquet or .npz.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
-    ],
+    sensor: Annotated[Path, option("FILE", "TOML file that says how it is observed.", MODEL)],
+    out: Annotated[Path, option("FILE", "Where the states go: .csv, .parquet or .npz.", OUTPUT)],
     method: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help=f"The filter: {', '.join(ESTIMATORS)}, or file.py:name for an Estimator of "
-            "your own.",
-            rich_help_panel=ESTIMATOR,
+        option(
+            "NAME",
+            f"The filter: {', '.join(ESTIMATORS)}, or file.py:name for an Estimator of your own.",
+            ESTIMATOR,
         ),
     ] = "ukf",
     smooth: Annotated[
@@ -83,118 +63,78 @@ def estimate(
     ] = True,
     plot: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Also draw the states with ±2σ bands: .png, .svg or .pdf.",
-            show_default=False,
-            rich_help_panel=OUTPUT,
-        ),
+        option("FILE", "Also draw the states with ±2σ bands: .png, .svg or .pdf.", OUTPUT),
     ] = None,
     process_noise: Annotated[
         str,
-        typer.Option(
-            metavar="VARIANCE",
-            help="Variance of the process noise: one number, or one per state with commas.",
-            rich_help_panel=MODEL,
+        option(
+            "VARIANCE",
+            "Variance of the process noise: one number, or one per state with commas.",
+            MODEL,
         ),
     ] = "1.0",
     set_parameter: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE",
-            help="Set a parameter of the system, as in b=25; may be repeated.",
-            show_default=False,
-            rich_help_panel=MODEL,
-        ),
+        option("NAME=VALUE", "Set a parameter of the system, as in b=25; may be repeated.", MODEL),
     ] = None,
     dt: Annotated[
         float | None,
-        typer.Option(
+        option(
+            "NUMBER",
+            "Sampling interval; otherwise the data's time column, or the system's own.",
+            DATA,
             parser=number,
-            metavar="NUMBER",
-            help="Sampling interval; otherwise the data's time column, or the system's own.",
-            show_default=False,
-            rich_help_panel=DATA,
         ),
     ] = None,
     columns: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME",
-            help="The data's columns in the sensor's order; otherwise the sensor file's, or all.",
-            show_default=False,
-            rich_help_panel=DATA,
+        option(
+            "NAME,NAME",
+            "The data's columns in the sensor's order; otherwise the sensor file's, or all.",
+            DATA,
         ),
     ] = None,
     segment_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column that tells trajectories apart; otherwise segment, if there is one.",
-            show_default=False,
-            rich_help_panel=DATA,
+        option(
+            "NAME",
+            "Column that tells trajectories apart; otherwise segment, if there is one.",
+            DATA,
         ),
     ] = None,
     time_column: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Column of sampling instants, regular or not; otherwise time, if there is one.",
-            show_default=False,
-            rich_help_panel=DATA,
+        option(
+            "NAME",
+            "Column of sampling instants, regular or not; otherwise time, if there is one.",
+            DATA,
         ),
     ] = None,
     alpha: Annotated[
-        float,
-        typer.Option(
-            parser=number,
-            metavar="NUMBER",
-            help="Spread of the sigma points, > 0.",
-            rich_help_panel=ESTIMATOR,
-        ),
+        float, option("NUMBER", "Spread of the sigma points, > 0.", ESTIMATOR, parser=number)
     ] = 0.1,
     beta: Annotated[
         float,
-        typer.Option(
+        option(
+            "NUMBER",
+            "Weight of the prior's shape; 2 for Gaussian states.",
+            ESTIMATOR,
             parser=number,
-            metavar="NUMBER",
-            help="Weight of the prior's shape; 2 for Gaussian states.",
-            rich_help_panel=ESTIMATOR,
         ),
     ] = 2.0,
     kappa: Annotated[
         float,
-        typer.Option(
-            parser=number,
-            metavar="NUMBER",
-            help="Second spread; number of states + κ > 0.",
-            rich_help_panel=ESTIMATOR,
-        ),
+        option("NUMBER", "Second spread; number of states + κ > 0.", ESTIMATOR, parser=number),
     ] = -1.0,
     particles: Annotated[
-        int,
-        typer.Option(
-            parser=whole(2),
-            metavar="COUNT",
-            help="Of the particle filter.",
-            rich_help_panel=ESTIMATOR,
-        ),
+        int, option("COUNT", "Of the particle filter.", ESTIMATOR, parser=whole(2))
     ] = 1000,
-    seed: Annotated[
-        int,
-        typer.Option(
-            parser=whole(0),
-            metavar="SEED",
-            help="Of the particle filter.",
-            rich_help_panel=ESTIMATOR,
-        ),
-    ] = 0,
+    seed: Annotated[int, option("SEED", "Of the particle filter.", ESTIMATOR, parser=whole(0))] = 0,
     progress: Annotated[
         bool | None,
         typer.Option(
             "--progress/--no-progress",
             help="Show a progress bar; otherwise on a terminal only.",
-            show_default=False,
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -203,8 +143,7 @@ def estimate(
     from fedkoopman.config.sensor_file import in_flat_words, read_sensor
     from fedkoopman.data.observations import columns_taken, observations_of
     from fedkoopman.durable import check_output, written_whole
-    from fedkoopman.reports.plots import PLOTS, plot_states
-    from fedkoopman.reports.states import TABLES, write_states
+    from fedkoopman.reports.plots import PLOTS, TABLES, plot_states, write_states
 
     started = time.perf_counter()
     check_output(out, TABLES)

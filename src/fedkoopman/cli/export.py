@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.inspect import ModelFile
-from fedkoopman.cli.values import whole
+from fedkoopman.cli.inspect import ModelFile, ModelKind
+from fedkoopman.cli.options import whole
 from fedkoopman.errors import InputError
 
 EXAMPLE = r"""
@@ -35,6 +35,7 @@ def export(
             help="How many steps of K the output ahead holds.",
         ),
     ] = 1,
+    kind: ModelKind = None,
 ) -> None:
     """Write a model as an ONNX graph, which gives the same numbers; needs the package onnx."""
     from fedkoopman.durable import check_output
@@ -46,7 +47,7 @@ def export(
     from fedkoopman.koopman import load_model
     from fedkoopman.koopman.onnx import write_onnx
 
-    loaded = load_model(model)
+    loaded = load_model(model, kind)
     write_onnx(onnx, loaded, steps=steps)
     shape = loaded.architecture_
     typer.echo(

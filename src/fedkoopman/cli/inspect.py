@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.next_step import tell_next
+from fedkoopman.cli.process import tell_next
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,10 +27,19 @@ ModelFile = Annotated[
         show_default=False,
     ),
 ]
+ModelKind = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE.py:NAME",
+        help="The model's kind, if it is not an installed one: a class in a Python file.",
+        show_default=False,
+    ),
+]
 
 
 def inspect(
     model: ModelFile,
+    kind: ModelKind = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print all of it as JSON, for other programs.")
     ] = False,
@@ -53,7 +62,7 @@ def inspect(
     from fedkoopman.koopman import load_model
     from fedkoopman.koopman.card import facts
 
-    about = facts(load_model(model))
+    about = facts(load_model(model, kind))
     if plot is not None:
         from fedkoopman.reports.plots import plot_spectrum
 

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.ledger import State
-from fedkoopman.cli.next_step import say
+from fedkoopman.cli.options import State, argument, option
+from fedkoopman.cli.process import say
 from fedkoopman.errors import InputError
 
 EXAMPLE = """
@@ -16,25 +16,17 @@ fedkoopman join lab-a/site.toml --server learn.example.org:8443
 
 
 def join(
-    site: Annotated[Path, typer.Argument(help="The site file.", metavar="SITE.toml")],
-    server: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The coordinator, as it is reached from here.")
-    ],
+    site: Annotated[Path, argument("SITE.toml", "The site file.")],
+    server: Annotated[str, option("HOST:PORT", "The coordinator, as it is reached from here.")],
     kit: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The kit that the coordinator made; otherwise NAME.kit beside the site file.",
-            show_default=False,
+        option(
+            "FILE", "The kit that the coordinator made; otherwise NAME.kit beside the site file."
         ),
     ] = None,
     code_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file with the code that unlocks the kit; otherwise it is asked for.",
-            show_default=False,
-        ),
+        option("FILE", "A file with the code that unlocks the kit; otherwise it is asked for."),
     ] = None,
     state: State = None,
     yes: Annotated[

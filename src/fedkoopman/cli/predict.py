@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.inspect import ModelFile
-from fedkoopman.cli.values import numbers, whole
+from fedkoopman.cli.inspect import ModelFile, ModelKind
+from fedkoopman.cli.options import numbers, whole
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
-    from fedkoopman.data.states import SiteStates
+    from fedkoopman.data.observations import SiteStates
     from fedkoopman.koopman import DeepKoopman
     from fedkoopman.runs.prediction import Prediction
 
@@ -50,6 +50,7 @@ def predict(
             show_default=False,
         ),
     ],
+    kind: ModelKind = None,
     sensor: Annotated[
         Path | None,
         typer.Option(
@@ -142,7 +143,7 @@ def predict(
 
     from fedkoopman.koopman import load_model
 
-    loaded = load_model(model)
+    loaded = load_model(model, kind)
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     if site is not None:
         found, note = _from_site(loaded, site, steps, variances)
@@ -166,8 +167,7 @@ def _from_states(
     model: "DeepKoopman", data: Path, steps: int, about: Mapping[str, Any]
 ) -> tuple["Prediction", str]:
     """A forecast, and what is to be told of the file's columns."""
-    from fedkoopman.data.observations import columns_taken
-    from fedkoopman.data.state_files import read_states
+    from fedkoopman.data.observations import columns_taken, read_states
     from fedkoopman.runs.prediction import predict_states
 
     site, states, stds = read_states(data, model, **about)
@@ -208,8 +208,7 @@ def _check_files(
 ) -> None:
     """Refuse what could not be written, before anything is loaded."""
     from fedkoopman.durable import check_output
-    from fedkoopman.reports.plots import PLOTS
-    from fedkoopman.reports.states import TABLES
+    from fedkoopman.reports.plots import PLOTS, TABLES
 
     seen = {path.resolve() for path in (model, data, sensor) if path is not None}
     for path, suffixes in ((out, TABLES), (plot, PLOTS)):
@@ -223,8 +222,7 @@ def _check_files(
 
 def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
     from fedkoopman.durable import written_whole
-    from fedkoopman.reports.plots import plot_forecast
-    from fedkoopman.reports.states import write_states
+    from fedkoopman.reports.plots import plot_forecast, write_states
 
     targets = [path for path in (out, plot) if path is not None]
     if not targets:
@@ -248,7 +246,7 @@ def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:
 def _print(future: "SiteStates") -> None:
     import csv
 
-    from fedkoopman.reports.states import columns
+    from fedkoopman.reports.plots import columns
 
     table = columns(future)
     writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -49,12 +49,7 @@ class Tally:
         self.latest[event.seed] = event.record
 
     def following(self, title: str, passed: int) -> None:
-        """Go on to another combination.
-
-        Arguments:
-            title: of what runs now.
-            passed: slots of all that came before.
-        """
+        """Go on to another combination, after so many slots of all before it."""
         self.title, self.passed = title, passed
         self.reached, self.latest = {}, {}
 
@@ -103,12 +98,7 @@ class Tally:
 
 @contextmanager
 def slot_progress(wanted: bool, total: int) -> Iterator[tuple[Tally, Callable[[], None]]]:
-    """A tally, and what shows it on stderr after a change.
-
-    Arguments:
-        wanted: whether to show anything.
-        total: slots of all seeds and combinations.
-    """
+    """A tally of all seeds' and combinations' slots, and what shows it on stderr if wanted."""
     from rich.console import Console
 
     tally = Tally(total)
@@ -126,13 +116,11 @@ def slot_progress(wanted: bool, total: int) -> Iterator[tuple[Tally, Callable[[]
 def _bar(console: Any, tally: Tally) -> Iterator[Callable[[], None]]:
     from rich.progress import BarColumn, Progress, TextColumn
 
-    title, *after = (
-        TextColumn(f"{{task.fields[{name}]}}", markup=False)
-        for name in ("title", "count", "news", "left")
-    )
+    names = ("title", "count", "news", "left")
+    title, *after = (TextColumn(f"{{task.fields[{name}]}}", markup=False) for name in names)
 
     def fields() -> dict[str, Any]:
-        return {name: getattr(tally, name) for name in ("title", "count", "news", "left")}
+        return {name: getattr(tally, name) for name in names}
 
     # A thread of its own draws the bar while the main thread works.
     layout = (title, BarColumn(bar_width=14), *after)
@@ -174,32 +162,20 @@ def site_progress(wanted: bool) -> Iterator[Callable[[str, int, int], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    console = Console(stderr=True)
-    if not wanted:
-        yield lambda *_: raise_if_interrupted()
-        raise_if_interrupted()
-        return
-    if not console.is_terminal:
-        told: set[str] = set()
-
-        def line(what: str, done: int, of: int) -> None:
-            raise_if_interrupted()
-            if what not in told:
-                told.add(what)
-                print(what, file=sys.stderr, flush=True)
-
-        yield line
-        raise_if_interrupted()
-        return
+    console, told = Console(stderr=True), set()
+    drawn = wanted and console.is_terminal
     layout = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*layout, console=console, transient=True) as bar:
+    with Progress(*layout, console=console, transient=True, disable=not drawn) as bar:
         task = bar.add_task("", total=None)
 
-        def show(what: str, done: int, of: int) -> None:
+        def tell(what: str, done: int, of: int) -> None:
             raise_if_interrupted()
+            if wanted and not drawn and what not in told:
+                told.add(what)
+                print(what, file=sys.stderr, flush=True)
             bar.update(task, description=what, completed=done, total=of)
 
-        yield show
+        yield tell
         raise_if_interrupted()
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.next_step import tell_next
-from fedkoopman.cli.values import whole
+from fedkoopman.cli.options import argument, option, whole
+from fedkoopman.cli.process import tell_next
 
 EXAMPLE = """
 fedkoopman init swings --example pendulum
@@ -15,55 +15,33 @@ fedkoopman provision swings/study.toml --sites lab-a,lab-b,lab-c --host learn.ex
 
 
 def provision(
-    study: Annotated[
-        Path, typer.Argument(metavar="STUDY.toml", help="A study file.", show_default=False)
-    ],
+    study: Annotated[Path, argument("STUDY.toml", "A study file.")],
     sites: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME,NAME",
-            help="Sites to enrol, in the order of sites.files; those enrolled before stay as they "
+        option(
+            "NAME,NAME",
+            "Sites to enrol, in the order of sites.files; those enrolled before stay as they "
             "are. Otherwise the names in the study's site files, if they are on this machine.",
-            show_default=False,
         ),
     ] = None,
     fleet: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="The fleet's directory; otherwise fleet beside the study.",
-            show_default=False,
-        ),
+        Path | None, option("DIR", "The fleet's directory; otherwise fleet beside the study.")
     ] = None,
     host: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name or address by which sites reach the server; may be repeated.",
-            show_default=False,
-        ),
+        option("NAME", "Name or address by which sites reach the server; may be repeated."),
     ] = None,
     revoke: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A site that may no longer take part; may be repeated.",
-            show_default=False,
-        ),
+        list[str] | None, option("NAME", "A site that may no longer take part; may be repeated.")
     ] = None,
     renew: Annotated[
-        bool,
-        typer.Option("--renew", help="Make a new server certificate, of the same authority."),
+        bool, typer.Option("--renew", help="Make a new server certificate, of the same authority.")
     ] = False,
     days: Annotated[
-        int,
-        typer.Option(
-            parser=whole(1, 3650), metavar="N", help="Days that a new server certificate holds."
-        ),
+        int, option("N", "Days that a new server certificate holds.", parser=whole(1, 3650))
     ] = 365,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="No keys and no TLS: for trying it on one machine."),
+        bool, typer.Option("--insecure", help="No keys and no TLS: for trying it on one machine.")
     ] = False,
 ) -> None:
     """Make keys, certificates and a sealed kit per site; again, to add, revoke or renew."""

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.run import Bar
-from fedkoopman.cli.values import whole
+from fedkoopman.cli.options import Bar, argument, option, whole
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.paper.catalogue import CATALOGUE, About
+from fedkoopman.paper.items import CATALOGUE, About
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
     from fedkoopman.paper.files import Saved
-    from fedkoopman.paper.result import Item, Options, Reproduced
+    from fedkoopman.paper.items import Item, Options, Reproduced
     from fedkoopman.runs.run import Progress
 
 EXAMPLE = """
@@ -40,29 +39,22 @@ FAST = "made with --fast"
 def reproduce(
     items: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="ITEM…",
-            help="Names of tables and figures, or “all”; --list shows them.",
-            show_default=False,
-        ),
+        argument("ITEM…", "Names of tables and figures, or “all”; --list shows them."),
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            f"Seeds of every run; the paper takes {SEEDS}, as we do, and {FAST_SEEDS} with --fast.",
             parser=whole(1, MOST_SEEDS),
-            metavar="N",
-            help=f"Seeds of every run; the paper takes {SEEDS}, as we do, and {FAST_SEEDS} with "
-            "--fast.",
-            show_default=False,
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory for pages, figures, data and runs; otherwise reproduction, or "
+        option(
+            "DIR",
+            "Directory for pages, figures, data and runs; otherwise reproduction, or "
             "reproduction-fast. In one that has them, finished work is not done again.",
-            show_default=False,
         ),
     ] = None,
     fast: Annotated[
@@ -71,26 +63,17 @@ def reproduce(
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
+        option(
+            "PATH",
+            "The measured double pendulum: its folder, or the authors' Video_Tracking_Data.zip.",
             envvar="FEDKOOPMAN_DOUBLE_PENDULUM",
-            help="The measured double pendulum: its folder, or the authors' "
-            "Video_Tracking_Data.zip.",
-            show_default=False,
         ),
     ] = None,
     trajectories: Annotated[
         int,
-        typer.Option(
-            parser=whole(2),
-            metavar="COUNT",
-            help="Trajectories of table-estimators; the paper takes 10.",
-        ),
+        option("COUNT", "Trajectories of table-estimators; the paper takes 10.", parser=whole(2)),
     ] = TRAJECTORIES,
-    seed: Annotated[
-        int,
-        typer.Option(parser=whole(0), metavar="SEED", help="The first seed."),
-    ] = 0,
+    seed: Annotated[int, option("SEED", "The first seed.", parser=whole(0))] = 0,
     progress: Bar = True,
     list_items: Annotated[
         bool, typer.Option("--list", help="List what can be reproduced and exit.")
@@ -108,7 +91,7 @@ def reproduce(
         return
     keep_compiled()
 
-    from fedkoopman.paper.result import Options
+    from fedkoopman.paper.items import Options
 
     count = seeds or (FAST_SEEDS if fast else SEEDS)
     options = Options(out / "runs", count, seed, fast, data, trajectories)
@@ -184,7 +167,7 @@ def _reproduce(
         write_item,
         write_numbers,
     )
-    from fedkoopman.paper.terminal import show, show_counts
+    from fedkoopman.paper.pages import show, show_counts
 
     modules: dict[str, Item] = {about.name: import_module(about.module).ITEM for about in chosen}
     held = {name: saved for name in CATALOGUE if (saved := read_saved(out, name)) is not None}
@@ -220,7 +203,7 @@ def _reproduce(
 
 def _judged(saved: "Saved") -> "Reproduced":
     """What an item's numbers say."""
-    from fedkoopman.paper.result import Reproduced
+    from fedkoopman.paper.items import Reproduced
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)

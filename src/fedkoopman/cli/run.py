@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.config import Settings, StudyFile, read_study
-from fedkoopman.cli.next_step import tell_next
+from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study
+from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
-from fedkoopman.cli.values import whole
 from fedkoopman.errors import ComputationError
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
@@ -32,35 +30,13 @@ ROWS = {
 SHOWN = 10
 """Dropped segments that are named, per site."""
 
-Seeds = Annotated[
-    int | None,
-    typer.Option(
-        parser=whole(1),
-        metavar="N",
-        help="Run N seeds, counted from the study's own, and give means ± standard deviations.",
-        show_default=False,
-    ),
-]
-Bar = Annotated[
-    bool,
-    typer.Option(
-        "--progress/--no-progress",
-        help="Show how far it has come: a bar on a terminal, a line per tenth elsewhere.",
-    ),
-]
-
 
 def run(
     study: StudyFile = None,
     set_values: Settings = None,
     seeds: Seeds = None,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory of the run; otherwise runs/ and the study's name.",
-            show_default=False,
-        ),
+        Path | None, option("DIR", "Directory of the run; otherwise runs/ and the study's name.")
     ] = None,
     resume: Annotated[
         bool,
@@ -164,18 +140,12 @@ def _run(
 
 def _show(summary: Mapping[str, Any]) -> None:
     """Print what was reached."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
-    from fedkoopman.reports.sweep import spread_text
+    from fedkoopman.reports.tables import new_table, plain_console, spread_text
 
     seeds = summary["seeds"]
     several = len(seeds) > 1
-    table = Table(box=box.SIMPLE)
-    table.add_column(f"{len(seeds)} seeds" if several else f"seed {seeds[0]}")
-    tail = f"last {summary['tail_slots']} slots, mean"
-    table.add_column(f"{tail} ± std" if several else tail, justify="right")
+    tail = f"last {summary['tail_slots']} slots, mean{' ± std' if several else ''}"
+    table = new_table(f"{len(seeds)} seeds" if several else f"seed {seeds[0]}", right=(tail,))
     for name, row in ROWS.items():
         table.add_row(row, spread_text(summary[name], several))
     for name, row in (
@@ -185,35 +155,31 @@ def _show(summary: Mapping[str, Any]) -> None:
         if summary.get(name):
             table.add_row(row, f"{summary[name]:g}")
     table.add_row("seconds", f"{summary['seconds']:.1f}")
-    Console(markup=False).print(table)
+    plain_console().print(table)
     if summary.get("sites"):
         _show_sites(summary)
 
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from fedkoopman.reports.tables import new_table, plain_console
 
     def listed(values: Sequence[float | None] | None) -> str:
         return ", ".join("–" if v is None else f"{v:.3g}" for v in values or [None])
 
-    table = Table(
-        box=box.SIMPLE,
+    steps = len(next(iter(summary["sites"].values()))["observation_error"])
+    table = new_table(
+        "site",
+        right=("1 step ahead", f"{steps} steps", f"{steps} steps, holding", "noise"),
         title="held-out observations, root mean square error",
         title_justify="left",
         title_style="",
     )
-    table.add_column("site")
-    steps = len(next(iter(summary["sites"].values()))["observation_error"])
-    for column in ("1 step ahead", f"{steps} steps", f"{steps} steps, holding", "noise"):
-        table.add_column(column, justify="right")
     for name, site in summary["sites"].items():
         error, held = site["observation_error"], site["held_error"]
         noise = [v**0.5 for v in site["observation_noise"]]
         table.add_row(name, *map(listed, (error[0], error[-1], held[-1], noise)))
-    Console(markup=False).print(table)
+    plain_console().print(table)
     for name, site in summary["sites"].items():
         for reason in site["dropped"][:SHOWN]:
             typer.echo(f"dropped at {name}: {reason}", err=True)

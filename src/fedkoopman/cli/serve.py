@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.next_step import say
-from fedkoopman.cli.values import real, whole
+from fedkoopman.cli.options import argument, option, real, whole
+from fedkoopman.cli.process import say
 from fedkoopman.signals import Interrupted
 
 EXAMPLE = """
@@ -15,52 +15,44 @@ fedkoopman serve study.toml --out runs/field --period 600
 
 
 def serve(
-    study: Annotated[Path, typer.Argument(help="The study file.", metavar="STUDY.toml")],
+    study: Annotated[Path, argument("STUDY.toml", "The study file.")],
     out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Directory of the run; an unfinished run in it is continued."
-        ),
+        Path, option("DIR", "Directory of the run; an unfinished run in it is continued.")
     ],
     port: Annotated[
         int,
-        typer.Option(
+        option(
+            "P",
+            "The port that sites connect to; without a proxy, the SuperLink's, on loopback.",
             parser=whole(1, 65535),
-            metavar="P",
-            help="The port that sites connect to; without a proxy, the SuperLink's, on loopback.",
         ),
     ] = 8443,
     fleet: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="What fedkoopman provision made; otherwise fleet/ beside the study.",
-            show_default=False,
-        ),
+        option("DIR", "What fedkoopman provision made; otherwise fleet/ beside the study."),
     ] = None,
     period: Annotated[
         float,
-        typer.Option(
+        option(
+            "SECONDS",
+            "From the beginning of one slot to that of the next; 0: as soon as possible.",
             parser=real(0),
-            metavar="SECONDS",
-            help="From the beginning of one slot to that of the next; 0: as soon as possible.",
         ),
     ] = 0.0,
     deadline: Annotated[
         float,
-        typer.Option(
+        option(
+            "SECONDS",
+            "How long a site may take to answer; then the slot goes on without it.",
             parser=real(0, above=True),
-            metavar="SECONDS",
-            help="How long a site may take to answer; then the slot goes on without it.",
         ),
     ] = 300.0,
     wait_for: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "N",
+            "Sites that must be connected before the first slot; otherwise all.",
             parser=whole(1),
-            metavar="N",
-            help="Sites that must be connected before the first slot; otherwise all.",
-            show_default=False,
         ),
     ] = None,
     proxy: Annotated[
@@ -68,25 +60,22 @@ def serve(
         typer.Option(
             "--proxy/--no-proxy",
             help="Start nginx before the SuperLink; otherwise if it is installed.",
-            show_default=False,
         ),
     ] = None,
     link_port: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "P",
+            "The SuperLink's port behind the proxy; otherwise a free one.",
             parser=whole(1, 65535),
-            metavar="P",
-            help="The SuperLink's port behind the proxy; otherwise a free one.",
-            show_default=False,
         ),
     ] = None,
     metrics: Annotated[
         int | None,
-        typer.Option(
+        option(
+            "P",
+            "Answer Prometheus on this port of loopback; 0: on a free one.",
             parser=whole(0, 65535),
-            metavar="P",
-            help="Answer Prometheus on this port of loopback; 0: on a free one.",
-            show_default=False,
         ),
     ] = None,
     insecure: Annotated[

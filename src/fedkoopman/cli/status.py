@@ -1,18 +1,30 @@
-"""`fedkoopman status`: the state of a served run, at its server or at a site."""
+"""`fedkoopman status`: the state of a federation; `fedkoopman ledger`: all that left a site."""
 
+import csv
 import json
+import re
+import sys
 from collections.abc import Mapping
-from datetime import datetime
+from dataclasses import asdict, fields
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.errors import InputError
+from fedkoopman.cli.options import State, argument, option
+from fedkoopman.errors import InputError, short
 
-EXAMPLE = """
+if TYPE_CHECKING:
+    from fedkoopman.deploy.site.ledger import LedgerEntry
+
+STATUS_EXAMPLE = """
 fedkoopman status runs/pendulum
 """
+LEDGER_EXAMPLE = """
+fedkoopman ledger lab-a/site.toml --since 7d
+"""
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 SITE = {
     "site": "site",
@@ -35,22 +47,16 @@ SITE = {
 def status(
     where: Annotated[
         Path,
-        typer.Argument(
-            metavar="DIR|SITE.toml",
-            help="The run directory of fedkoopman serve; or a site file, or a site's state.",
-            show_default=False,
+        argument(
+            "DIR|SITE.toml",
+            "The run directory of fedkoopman serve; or a site file, or a site's state.",
         ),
     ],
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole status as JSON.")
     ] = False,
     readmit: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Ask the server to readmit a site that it has set aside.",
-            show_default=False,
-        ),
+        str | None, option("NAME", "Ask the server to readmit a site that it has set aside.")
     ] = None,
 ) -> None:
     """Show the state of a federation: its slot, its sites, what waits and what was rejected."""
@@ -88,11 +94,8 @@ def _found(where: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _show_server(found: Mapping[str, Any], folder: Path) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-
     from fedkoopman.deploy.server.status import EXPIRY_DAYS, alive, days_left
+    from fedkoopman.reports.tables import new_table, plain_console
 
     running = alive(found)
     step = found["step"]
@@ -102,22 +105,17 @@ def _show_server(found: Mapping[str, Any], folder: Path) -> None:
         f"{found['study']}: slot {found['slot']:,} of {found.get('slots', 0):,}, {step}, "
         f"as of {_clock(found['updated'])}"
     )
-    table = Table(box=box.SIMPLE)
-    for column in ("site", "", "seen"):
-        table.add_column(column, no_wrap=True)
-    for column in ("waiting", "trained", "rejected", "slot"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = new_table("site", "", "seen", right=("waiting", "trained", "rejected", "slot"))
+    for column in table.columns:
+        column.no_wrap = True
     for name, about in found["sites"].items():
         table.add_row(
             name,
             _standing(about, running),
             _ago(about["last_seen"]),
-            f"{about['buffered']:,}",
-            f"{about['trained_samples']:,}",
-            f"{about['rejected']:,}",
-            f"{about['included']:,}",
+            *(f"{about[k]:,}" for k in ("buffered", "trained_samples", "rejected", "included")),
         )
-    Console(markup=False).print(table)
+    plain_console().print(table)
     typer.echo("waiting and trained are in samples; slot is the last that trained on its data")
     for name, about in found["sites"].items():
         if about["last_rejection"]:
@@ -150,17 +148,15 @@ def _standing(about: Mapping[str, Any], running: bool) -> str:
 
 
 def _show_site(found: Mapping[str, Any]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from fedkoopman.reports.tables import new_table, plain_console
 
-    table = Table(box=box.SIMPLE, show_header=False)
+    table = new_table(show_header=False)
     for key, words in SITE.items():
         if key in found:
             value = found[key]
             shown = f"{value:,}" if isinstance(value, int) else _clock(str(value))
             table.add_row(words, shown)
-    Console(markup=False).print(table)
+    plain_console().print(table)
     for key, words in (("dropped", "not used"), ("set_aside", "file set aside")):
         for line in found.get(key) or []:
             typer.echo(f"{words}: {line if isinstance(line, str) else json.dumps(line)}")
@@ -184,3 +180,72 @@ def _clock(text: str) -> str:
         return f"{datetime.fromisoformat(text).astimezone():%Y-%m-%d %H:%M:%S}"
     except ValueError:
         return text or "–"
+
+
+def ledger(
+    site: Annotated[Path, argument("SITE.toml", "The site file.")] = Path("site.toml"),
+    state: State = None,
+    since: Annotated[
+        str | None,
+        option("WHEN", "Leave out what is older: a date, a UTC instant, or 90m, 12h, 7d, 2w ago."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON list, all columns.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV, all columns.")] = False,
+) -> None:
+    """Show everything that left this site; the site may be taking part meanwhile."""
+    from fedkoopman.config.site_file import SiteFile
+    from fedkoopman.deploy.site.ledger import LedgerEntry, ledger_entries
+    from fedkoopman.deploy.site.store import state_directory
+
+    if as_json and as_csv:
+        raise InputError("both --json and --csv are given: give one of them")
+    first = None if since is None else instant(since, datetime.now(UTC))
+    if state is None:
+        state = state_directory(site, SiteFile.load(site).name)
+    entries = ledger_entries(state, first)
+    if as_json:
+        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
+    elif as_csv:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow([field.name for field in fields(LedgerEntry)])
+        writer.writerows(asdict(entry).values() for entry in entries)
+    elif not entries:
+        typer.echo(f"nothing has left this site{' since then' if since else ' yet'}")
+    else:
+        _show_entries(entries)
+
+
+def instant(text: str, now: datetime) -> datetime:
+    """A date or instant, in UTC unless it has a time zone; or a time before now.
+
+    Arguments:
+        text: as "2026-05-01", "2026-05-01T12:00", "12h".
+        now: the current time.
+    """
+    ago = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
+    try:
+        if ago:
+            return now - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+        found = datetime.fromisoformat(text.strip())
+    except (ValueError, OverflowError):
+        raise InputError(
+            f"--since is {short(text)}: give a date as 2026-05-01, an instant as 2026-05-01T12:00, "
+            "or so long ago as 90m, 12h, 7d or 2w"
+        ) from None
+    return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def _show_entries(entries: "list[LedgerEntry]") -> None:
+    from fedkoopman.deploy.site.ledger import ledger_totals
+    from fedkoopman.reports.tables import new_table, plain_console
+
+    table = new_table("when (UTC)", "to whom", right=("slot", "bytes"))
+    table.add_column("what")
+    for entry in entries:
+        when = entry.time[:19].replace("T", " ")
+        slot = "–" if entry.slot is None else str(entry.slot)
+        table.add_row(when, entry.peer, slot, f"{entry.bytes:,}", entry.words)
+    totals = new_table("in all", right=("times", "bytes"))
+    for kinds, (times, amount) in ledger_totals(entries).items():
+        totals.add_row(kinds, f"{times:,}", f"{amount:,}")
+    plain_console().print(table, totals)

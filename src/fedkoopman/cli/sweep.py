@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkoopman.cli.compilation import keep_compiled
-from fedkoopman.cli.config import Settings, StudyFile, read_study, settings
+from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study, settings
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.cli.progress import slot_progress
-from fedkoopman.cli.run import Bar, Seeds
 from fedkoopman.errors import InputError
 from fedkoopman.signals import Interrupted
 
@@ -17,8 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from fedkoopman.config.study import Study
-    from fedkoopman.runs.grid import Combination, Grid
-    from fedkoopman.runs.sweep import Result, SweepProgress
+    from fedkoopman.runs.sweep import Combination, Grid, Result, SweepProgress
 
 EXAMPLE = """
 fedkoopman sweep --set slots=30 --out runs/first-sweep \\
@@ -30,22 +28,17 @@ def sweep(
     study: StudyFile = None,
     grid: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE,VALUE",
-            help="Values of a key of the study, as in training.epochs=5,10,20; may be repeated, "
+        option(
+            "KEY=VALUE,VALUE",
+            "Values of a key of the study, as in training.epochs=5,10,20; may be repeated, "
             "and all combinations are run. Lists stand in brackets.",
-            show_default=False,
         ),
     ] = None,
     set_values: Settings = None,
     seeds: Seeds = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Directory of the sweep; otherwise runs/ and the study's name with -sweep.",
-            show_default=False,
-        ),
+        option("DIR", "Directory of the sweep; otherwise runs/ and the study's name with -sweep."),
     ] = None,
     resume: Annotated[
         bool,
@@ -59,7 +52,7 @@ def sweep(
 ) -> None:
     """Run all combinations of some keys' values, and tabulate what each of them reaches."""
     from fedkoopman.paths import folder_name
-    from fedkoopman.runs.grid import read_grid
+    from fedkoopman.runs.sweep import read_grid
 
     keep_compiled()
     texts = read_grid(grid or ())
@@ -76,7 +69,7 @@ def sweep(
     command = _again(base, study, set_values, out)
     results = _sweep(base, texts, seeds, out, resume, progress, command)
 
-    from fedkoopman.reports.sweep import show_sweep
+    from fedkoopman.reports.tables import show_sweep
 
     show_sweep(list(texts), results)
     typer.echo(f"report: {out / 'sweep.md'}")
@@ -109,7 +102,7 @@ def _sweep(
     progress: bool,
     command: str,
 ) -> list["Result"]:
-    from fedkoopman.reports.sweep import write_sweep
+    from fedkoopman.reports.tables import write_sweep
     from fedkoopman.runs.sweep import sweep as run_sweep
 
     def write(combinations: "Sequence[Combination]", results: "Sequence[Result]") -> None:

@@ -13,8 +13,6 @@ from fedkoopman.errors import InputError
 from fedkoopman.registry import Registry
 from fedkoopman.rules import Files
 
-__all__ = ["FORMATS", "DataFiles", "Wanted", "check_source", "suffix_of"]
-
 
 @dataclass(frozen=True)
 class Wanted:
@@ -49,11 +47,9 @@ class DataFiles:
 
     @property
     def allows(self) -> str:
-        """The form, and the suffixes."""
         return Files(_endings()).allows
 
     def read(self, value: Any, key: str) -> tuple[str, ...]:
-        """The paths as they are written."""
         return Files(_endings()).read(value, key)
 
 
@@ -68,12 +64,7 @@ def suffix_of(path: Path) -> str:
 
 
 def check_source(path: Path, name: str) -> None:
-    """Refuse what is no readable file of a format that we know.
-
-    Arguments:
-        path: of the file.
-        name: of the file, for messages.
-    """
+    """Refuse what is no readable file of a format that we know."""
     try:
         if path.is_dir():
             raise InputError(f"{name} is a directory: name the files in it, as {name}/*.csv")

@@ -19,6 +19,7 @@ from fedkoopman.estimation import ESTIMATORS, Options
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.paths import shown
 from fedkoopman.sensors import SENSORS, Sensor
 from fedkoopman.systems import System, by_name
@@ -28,6 +29,8 @@ from fedkoopman.user_code import is_reference, load_object, plain_function
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.config.study import Study
+    from fedkoopman.federation.algorithm import Algorithm
+    from fedkoopman.koopman.kind import Kind
 
 
 def system_of(study: "Study", inputs: int | None = None) -> System:
@@ -37,24 +40,26 @@ def system_of(study: "Study", inputs: int | None = None) -> System:
         inputs: how many known inputs it takes, where the site files that say so are elsewhere.
     """
     name, parameters = study.system.name, study.system.parameters
-    if ".py:" not in name:
+    if not is_reference(name):
         with _naming("system.parameters"):
             return by_name(name, **parameters)
     with _naming("system.name"):
         found = load_object(name, study.root)
-    if not isinstance(found, System):
+    is_class = isinstance(found, type) and issubclass(found, System)
+    if not isinstance(found, System) and not is_class:
         with _naming("system.name"):
             f = plain_function(found, name, "f(x)", "a function f(x) or a fedkoopman.System")
         return _from_function(study, f, inputs)
-    if found.input_dim and not study.sites.files:
+    with _naming("system.parameters"):
+        system = by_name(name, study.root, **parameters)
+    if system.input_dim and not study.sites.files:
         raise InputError(
-            f"system.name is {name!r}, which takes {found.input_dim} inputs: a study has none to "
+            f"system.name is {name!r}, which takes {system.input_dim} inputs: a study has none to "
             "give, write the system without"
         )
     with _naming("system.name"):
-        check_own_system(found, name)
-    with _naming("system.parameters"):
-        return found.with_parameters(**parameters)
+        check_own_system(system, name)
+    return system
 
 
 def _from_function(study: "Study", f: Callable[..., Any], inputs: int | None) -> System:
@@ -210,7 +215,8 @@ def check_parts(study: "Study", sites: bool = True) -> None:
         sites: whether to look at its site files; they may be elsewhere.
     """
     system = system_of(study, None if sites else 1)
-    _check_network(study, system)
+    architecture_of(study, system)
+    algorithm_of(study)
     _check_estimation(study, system)
     if study.sites.files:
         if sites:
@@ -224,11 +230,9 @@ def check_parts(study: "Study", sites: bool = True) -> None:
     for key, registry, name in (
         ("policy.name", POLICIES, study.policy.name),
         ("aggregation.rule", AGGREGATORS, study.aggregation.rule),
-        ("algorithm.name", ALGORITHMS, study.algorithm.name),
     ):
-        if name != "auto":
-            with _naming(key):
-                registry.find(name, study.root)
+        with _naming(key):
+            registry.find(name, study.root)
 
 
 def method_of(study: "Study") -> str:
@@ -237,12 +241,27 @@ def method_of(study: "Study") -> str:
     return str(study.root.resolve() / method) if is_reference(method) else method
 
 
-def _check_network(study: "Study", system: System) -> None:
+def architecture_of(study: "Study", system: System) -> "Kind":
+    """The study's model kind with its sizes."""
     if study.network.components_for(system.dim) < system.dim:
         raise InputError(
             f"network.components is {study.network.components}, smaller than the state of "
             f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
         )
+    with _naming("network.kind"):
+        kind = KINDS.find(study.network.kind, study.root)
+    settings = study.network.table() | {"components": study.network.components_for(system.dim)}
+    with _naming("network"):
+        return kind.of(state_dim=system.dim, **settings)
+
+
+def algorithm_of(study: "Study") -> "Algorithm":
+    """The study's algorithm; "auto" is the one that its model kind needs."""
+    name = study.algorithm.name
+    if name == "auto":
+        name = KINDS.find(study.network.kind, study.root).algorithm
+    with _naming("algorithm.name"):
+        return ALGORITHMS.find(name, study.root)
 
 
 def _check_estimation(study: "Study", system: System) -> None:

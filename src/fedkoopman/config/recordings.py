@@ -16,19 +16,12 @@ from fedkoopman.systems import System
 if TYPE_CHECKING:
     from fedkoopman.config.study import Study
 
-__all__ = ["recordings_of"]
-
 _BLOCK_BYTES = 1 << 20
 """Of a text file that are parsed at once."""
 
 
 def recordings_of(study: "Study", system: System) -> Recordings | None:
-    """The recordings that a study names; None where the truth is simulated.
-
-    Arguments:
-        study: the study, to which relative paths are relative.
-        system: whose states they are.
-    """
+    """The recordings that a study names; None where the truth is simulated."""
     given, steps = study.recordings, study.segments.steps
     if not given.train:
         return None

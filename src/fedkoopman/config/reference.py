@@ -36,11 +36,7 @@ PLACES: dict[str, Callable[[], str]] = {"reference": reference, "site reference"
 
 
 def refreshed(page: str) -> str:
-    """A page with its reference written anew.
-
-    Arguments:
-        page: Markdown with two markers in it, or with several pairs.
-    """
+    """A page with its reference written anew."""
     found = False
     for name, make in PLACES.items():
         begin, end = _markers(name)

@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.site_sections import SiteName
+from fedkoopman.config.tables import SiteName
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.paths import folder_name
-
-__all__ = ["EXAMPLES", "example_files", "plain_files", "write_scaffold"]
 
 LABS = ("lab-a", "lab-b", "lab-c")
 SWINGS, SAMPLES, DT = 10, 300, 0.02
@@ -24,12 +22,7 @@ Files = dict[str, bytes]
 
 
 def plain_files(name: str, sites: Sequence[str]) -> Files:
-    """A study with some sites, to be filled in.
-
-    Arguments:
-        name: of the study.
-        sites: their names, each a directory.
-    """
+    """A study with some sites, to be filled in."""
     for site in sites:
         SiteName().read(site, "--sites")
     if len(set(sites)) < len(sites):

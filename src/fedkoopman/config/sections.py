@@ -14,6 +14,7 @@ from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.rules import (
     Auto,
     Choice,
@@ -201,10 +202,15 @@ class EstimationSection(Section):
 
 @dataclass(frozen=True)
 class NetworkSection(Section):
-    """The deep Koopman network."""
+    """The model that is learned; a model kind takes those of the keys that it has."""
 
     section: ClassVar[str] = "network"
 
+    kind: str = key(
+        "paper",
+        Choice(KINDS, "file.py:name"),
+        "The model kind: a name, or a Kind in a Python file beside the study",
+    )
     components: int | str = key(
         "auto",
         Auto(Whole(1)),

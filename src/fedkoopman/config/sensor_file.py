@@ -24,8 +24,6 @@ from fedkoopman.rules import LARGEST
 from fedkoopman.sensors import SENSORS
 from fedkoopman.user_code import is_reference
 
-__all__ = ["KEYS", "in_flat_words", "read_sensor", "site_of_file"]
-
 _PLACES = {
     "columns": ("data", "columns"),
     "noise": ("noise", "observation"),
@@ -56,7 +54,6 @@ def read_sensor(
     """The site file that a sensor file and a file of observations stand for.
 
     Arguments:
-        path: the sensor file.
         data, columns, segment, time: as of `site_of_file`; without columns, the sensor file's.
     """
     if not readable_file(path):
@@ -88,7 +85,6 @@ def site_of_file(
     """A site whose data is one file, of which no segment is cut.
 
     Arguments:
-        data: the file.
         columns: its observed columns; all that are left if empty.
         segment, time: the columns that tell segments apart and give the instants; None takes those
             called so, if there are any.

@@ -6,37 +6,159 @@
 It is private to its site and read strictly: unknown keys fail and suggest the nearest. What can be
 told without the system is checked on construction, the rest by `SiteFile.check_states`.
 """
-# ruff: noqa: RUF009 - what `key` and `_part` return is a field, with a factory where it needs one
+# ruff: noqa: RUF009 - what `key` and `part` return is a field, with a factory where it needs one
 
 import glob
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from fedkoopman.config.formats import check_source
-from fedkoopman.config.loader import Section, key, keys_of, listed, read_toml, unknown_key
-from fedkoopman.config.site_sections import (
-    Bounds,
-    DataSection,
-    InitialSection,
-    NoiseSection,
-    SiteName,
+from fedkoopman.config.loader import (
+    Section,
+    comment,
+    key,
+    part,
+    read_toml,
+    toml_key,
+    toml_value,
 )
-from fedkoopman.config.tables import Sensor
-from fedkoopman.config.toml import comment, toml_key, toml_value
+from fedkoopman.config.tables import Bounds, HeldOut, OptionalName, Sensor, SiteCovariance, SiteName
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
+from fedkoopman.rules import Auto, Choice, Names, OneOrEach, Real, Whole
 from fedkoopman.sensors import SENSORS, SensorKind
 
-__all__ = ["SiteFile"]
+AUTO = "auto"
+"""Of a column: the one with the usual name, if there is one."""
+LARGEST = 1e100
 
 
-def _part(kind: type[Section], required: bool = False) -> Any:
-    """A field that holds a section."""
-    about = {"section": kind}
-    return field(metadata=about) if required else field(default_factory=kind, metadata=about)
+@dataclass(frozen=True)
+class DataSection(Section):
+    """What was recorded, and where."""
+
+    section: ClassVar[str] = "data"
+
+    files: tuple[str, ...] = key(
+        MISSING,
+        Names("a file or a pattern such as data/*.csv, or a list of them", single=True, least=1),
+        "The site's files, relative to this one: CSV, Parquet, NPY, NPZ or MAT, or a format that "
+        "another package adds",
+    )
+    columns: tuple[str, ...] = key(
+        (),
+        Names("a list of names"),
+        "Observed columns in the sensor's order (in MAT, variables); empty for plain arrays, and "
+        "for tables of nothing else",
+    )
+    segment: str = key(
+        AUTO,
+        OptionalName(),
+        "Column that tells segments apart, usually the one called segment; without one every file "
+        "is one segment",
+    )
+    time: str = key(
+        AUTO,
+        OptionalName(),
+        "Column of sampling instants, usually the one called time; without one rows are one dt "
+        "apart",
+    )
+    off_grid: str = key(
+        "refuse",
+        Choice(("refuse", "resample")),
+        "What is done with instants off the study's grid; between samples values are interpolated "
+        "linearly, never across a gap",
+    )
+    scale: float | tuple[float, ...] = key(
+        1.0,
+        OneOrEach(Real(), "column"),
+        "Factor from what is recorded to the sensor's units: z = scale × recorded + shift",
+    )
+    shift: float | tuple[float, ...] = key(
+        0.0, OneOrEach(Real(), "column"), "What is added after scaling"
+    )
+    inputs: tuple[str, ...] = key(
+        (), Names("a list of names"), "Columns of known inputs u of the system"
+    )
+    held_out: float | tuple[str, ...] = key(
+        0.2,
+        HeldOut(),
+        "Segments kept for evaluation: a share (at least one segment, if there are two) or names",
+    )
+    longest: int = key(
+        10_000, Whole(2), "Samples; longer segments are cut, which bounds the memory that is used"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("scale", "shift"):
+            given = getattr(self, name)
+            numbers = given if isinstance(given, tuple) else (given,)
+            if max(map(abs, numbers)) > LARGEST or (name == "scale" and 0.0 in numbers):
+                wanted = "between 0 and" if name == "scale" else "of at most"
+                raise InputError(
+                    f"data.{name} is {short(given)}: give sizes {wanted} {LARGEST:g}, or none"
+                )
+        if self.columns:
+            self.check_scale(len(self.columns), "data.columns names")
+        taken = {name: "data.columns" for name in self.columns}
+        for where, names in (
+            ("data.inputs", self.inputs),
+            ("data.segment", (self.segment,)),
+            ("data.time", (self.time,)),
+        ):
+            for name in names:
+                if name in ("", AUTO) and where != "data.inputs":
+                    continue
+                if name in taken:
+                    raise InputError(
+                        f"{where} names {name!r}, which {taken[name]} names too: a column serves "
+                        "one purpose"
+                    )
+                taken[name] = where
+
+    def check_scale(self, columns: int, source: str) -> None:
+        """Refuse a list of scales or shifts that is not one per observed column.
+
+        Arguments:
+            source: who says so, as it stands before the number.
+        """
+        for name in ("scale", "shift"):
+            given = getattr(self, name)
+            if isinstance(given, tuple) and len(given) != columns:
+                raise InputError(
+                    f"data.{name} has {len(given)} numbers but {source} {columns} "
+                    f"component{'s' * (columns > 1)}: give one number for all, or one per column"
+                )
+
+
+@dataclass(frozen=True)
+class NoiseSection(Section):
+    """How far observations and dynamics are to be trusted."""
+
+    section: ClassVar[str] = "noise"
+
+    observation: Any = key(
+        "auto", Auto(SiteCovariance()), "Covariance of the observation noise, in the sensor's units"
+    )
+    process: Any = key(
+        "auto",
+        Auto(SiteCovariance()),
+        "Covariance of the process noise: the filter's doubt in the dynamics",
+    )
+
+
+@dataclass(frozen=True)
+class InitialSection(Section):
+    """What is known of the state before a segment's first sample."""
+
+    section: ClassVar[str] = "initial"
+
+    mean: float | tuple[float, ...] = key(0.0, OneOrEach(Real(), "state"), "Expected state")
+    cov: Any = key(1.0, SiteCovariance(), "Its covariance")
 
 
 @dataclass(frozen=True)
@@ -54,10 +176,10 @@ class SiteFile(Section):
     """
 
     name: str = key(MISSING, SiteName(), "The site's name, its own among all sites of a study")
-    data: DataSection = _part(DataSection, required=True)
+    data: DataSection = part(DataSection, required=True)
     sensor: dict[str, Any] = key(MISSING, Sensor(own=True), "How the site sees the state")
-    noise: NoiseSection = _part(NoiseSection)
-    initial: InitialSection = _part(InitialSection)
+    noise: NoiseSection = part(NoiseSection)
+    initial: InitialSection = part(InitialSection)
     bounds: dict[str, tuple[float, float]] = key(
         {}, Bounds(), "Plausible states: estimates outside are reported, and their segments dropped"
     )
@@ -65,10 +187,6 @@ class SiteFile(Section):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for part in _parts():
-            given, kind = getattr(self, part.name), part.metadata["section"]
-            if not isinstance(given, kind):
-                object.__setattr__(self, part.name, kind.from_table(given, _known()))
         object.__setattr__(self, "path", Path(self.path))
         count = len(self.data.columns)
         # a single column may be a matrix, in files of variables, unless it has a scale of its own
@@ -92,20 +210,16 @@ class SiteFile(Section):
         """A site file from nested tables; what is missing takes its default.
 
         Arguments:
-            table: as `tomllib` reads it.
             path: where the file is, or would be.
         """
-        names = [f.name for f in fields(cls) if f.metadata]
-        for name in table:
-            if name not in names:
-                raise unknown_key(str(name), _known())
+        cls.check_keys(table, cls.known())
         if "name" not in table:
             raise InputError('name is missing: give the site one, as name = "lab-a"')
         SiteName().read(table["name"], "name")
         data = table.get("data", {})
         if isinstance(data, Mapping) and "files" not in data:
             # a misspelt key is the likelier cause, and is named first
-            DataSection.from_table({"files": "any", **data}, _known())
+            DataSection.from_table({"files": "any", **data}, cls.known())
             raise InputError('data.files is missing: give a pattern, as files = "data/*.csv"')
         if "sensor" not in table:
             raise InputError(f"sensor is missing: give {Sensor(own=True).allows}")
@@ -148,7 +262,6 @@ class SiteFile(Section):
         """Refuse what does not fit the number of observed components.
 
         Arguments:
-            count: how many there are.
             source: who says so, as it stands before the number.
         """
         said = f"{source} {count} component{'s' * (count > 1)}"
@@ -166,11 +279,7 @@ class SiteFile(Section):
         self.data.check_scale(count, source)
 
     def check_states(self, names: Sequence[str]) -> None:
-        """Refuse what does not fit the system.
-
-        Arguments:
-            names: of its states.
-        """
+        """Refuse what does not fit the system."""
         dim = len(names)
         said = f"the system has {dim} state{'s' * (dim > 1)}"
         with naming(self.path):
@@ -192,13 +301,7 @@ class SiteFile(Section):
 
     def to_dict(self) -> dict[str, Any]:
         """Nested tables with every key, as `from_dict` takes them."""
-        return {
-            f.name: getattr(self, f.name).table()
-            if "section" in f.metadata
-            else listed(getattr(self, f.name))
-            for f in fields(self)
-            if f.metadata
-        }
+        return self.table()
 
     def to_toml(self, comments: bool = True) -> str:
         """The whole file as TOML; reading it gives an equal site file.
@@ -211,7 +314,7 @@ class SiteFile(Section):
             value = getattr(self, f.name)
             if isinstance(value, Section):
                 said = [f"# {type(value).__doc__}"] if comments else []
-                lines += ["", *said, f"[{f.name}]", *_lines(value, comments)]
+                lines += ["", *said, f"[{f.name}]", *value.lines(value.table(), comments)]
             elif f.metadata:
                 said = comment(f.metadata) if comments else []
                 table = isinstance(value, dict)
@@ -219,28 +322,6 @@ class SiteFile(Section):
                 pairs = value.items() if table else [(f.name, value)]
                 lines += [f"{toml_key(name)} = {toml_value(entry)}" for name, entry in pairs]
         return "\n".join(lines) + "\n"
-
-
-def _parts() -> list[Field[Any]]:
-    return [f for f in fields(SiteFile) if "section" in f.metadata]
-
-
-def _known() -> list[str]:
-    """Every dotted key, and every section."""
-    kinds: list[type[Section]] = [part.metadata["section"] for part in _parts()]
-    dotted = [kind.dotted(f.name) for kind in kinds for f in keys_of(kind)]
-    return [*(f.name for f in fields(SiteFile) if f.metadata), *dotted]
-
-
-def _lines(section: Section, comments: bool) -> list[str]:
-    lines = []
-    for name, value in section.table().items():
-        about = next(f for f in keys_of(type(section)) if f.name == name)
-        if comments:
-            differs = about.default is not MISSING and getattr(section, name) != about.default
-            lines += comment(about.metadata, toml_value(about.default) if differs else None)
-        lines.append(f"{name} = {toml_value(value)}")
-    return lines
 
 
 def _check_size(form: Any, dim: int, key: str, said: str) -> None:

@@ -6,17 +6,17 @@
 Every way to a `Study` checks it. What can be told without the system is checked without JAX, on
 construction; `Study.check` does the rest, and `Study.load` calls it.
 """
-# ruff: noqa: RUF009 - what `_part` returns is a field with a factory
+# ruff: noqa: RUF009 - what `part` returns is a field with a factory
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from fedkoopman.config.digest import digest_of, lasting
-from fedkoopman.config.loader import Section, key, keys_of, put, read_toml, unknown_key
+from fedkoopman.config.loader import Section, key, part, read_toml, unknown_key, value_of
 from fedkoopman.config.sections import (
-    ACTIVATIONS,
     AggregationSection,
     AlgorithmSection,
     ClientsSection,
@@ -31,35 +31,13 @@ from fedkoopman.config.sections import (
     TrainingSection,
     per_client,
 )
-from fedkoopman.config.toml import comment, toml_value
+from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
 from fedkoopman.rules import SEED, Choice, OneOrEach, Rule, Text, Whole
 
-__all__ = [
-    "ACTIVATIONS",
-    "SCHEMES",
-    "ClientsSection",
-    "EstimationSection",
-    "EvaluationSection",
-    "NetworkSection",
-    "PolicySection",
-    "RecordingsSection",
-    "SegmentsSection",
-    "SitesSection",
-    "Study",
-    "SystemSection",
-    "TrainingSection",
-    "per_client",
-]
+__all__ = ["SCHEMES", "Study", "per_client"]
 
 SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized")
-Part = TypeVar("Part", bound=Section)
-
-
-def _part(kind: type[Part]) -> Part:
-    """A field that holds a section."""
-    made: Part = field(default_factory=kind, metadata={"section": kind})
-    return made
 
 
 @dataclass(frozen=True)
@@ -77,29 +55,24 @@ class Study(Section):
         Choice(("common", "per-client")),
         "Whether all clients watch one trajectory in a slot, or each its own",
     )
-    system: SystemSection = _part(SystemSection)
-    sites: SitesSection = _part(SitesSection)
-    segments: SegmentsSection = _part(SegmentsSection)
-    recordings: RecordingsSection = _part(RecordingsSection)
-    clients: ClientsSection = _part(ClientsSection)
-    estimation: EstimationSection = _part(EstimationSection)
-    network: NetworkSection = _part(NetworkSection)
-    training: TrainingSection = _part(TrainingSection)
-    algorithm: AlgorithmSection = _part(AlgorithmSection)
-    aggregation: AggregationSection = _part(AggregationSection)
-    policy: PolicySection = _part(PolicySection)
-    evaluation: EvaluationSection = _part(EvaluationSection)
+    system: SystemSection = part(SystemSection)
+    sites: SitesSection = part(SitesSection)
+    segments: SegmentsSection = part(SegmentsSection)
+    recordings: RecordingsSection = part(RecordingsSection)
+    clients: ClientsSection = part(ClientsSection)
+    estimation: EstimationSection = part(EstimationSection)
+    network: NetworkSection = part(NetworkSection)
+    training: TrainingSection = part(TrainingSection)
+    algorithm: AlgorithmSection = part(AlgorithmSection)
+    aggregation: AggregationSection = part(AggregationSection)
+    policy: PolicySection = part(PolicySection)
+    evaluation: EvaluationSection = part(EvaluationSection)
     folder: Path | None = field(default=None, compare=False)
     """Where "file.py:name" and recordings are looked up; the working directory if None. Not part of
     the TOML."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for part in _parts():
-            given, kind = getattr(self, part.name), part.metadata["section"]
-            if not isinstance(given, kind):
-                given = kind.from_table(given, _known())
-                object.__setattr__(self, part.name, given)
         if self.folder is not None:
             object.__setattr__(self, "folder", Path(self.folder))
         _check_client_lists(self)
@@ -123,13 +96,12 @@ class Study(Section):
         """Read a study file and check all of it, the system included.
 
         Arguments:
-            path: a TOML file.
             values: what replaces the file's, by dotted key, as for `with_values`.
         """
         path = Path(path)
         table = read_toml(path)
         for name, value in (values or {}).items():
-            put(table, str(name), value, _rules())
+            _put(table, str(name), value, cls.rules())
         study = cls.from_dict(table, path.absolute().parent)
         study.check()
         return study
@@ -144,10 +116,7 @@ class Study(Section):
         """
         if not isinstance(table, Mapping):
             raise InputError(f"a study is {short(table)}: give a table with keys and sections")
-        names = [known for known in _known() if "." not in known]
-        for name in table:
-            if name not in names:
-                raise unknown_key(str(name), _known())
+        cls.check_keys(table, cls.known())
         return cls(**table, folder=folder)
 
     def with_values(self, values: Mapping[str, Any]) -> "Study":
@@ -159,7 +128,7 @@ class Study(Section):
         """
         table = self.to_dict()
         for name, value in values.items():
-            put(table, str(name), value, _rules())
+            _put(table, str(name), value, self.rules())
         return type(self).from_dict(table, self.folder)
 
     def check(self, sites: bool = True) -> None:
@@ -179,7 +148,7 @@ class Study(Section):
 
     def to_dict(self) -> dict[str, Any]:
         """Nested tables with every key, as `from_dict` takes them."""
-        return self.table() | {part.name: getattr(self, part.name).table() for part in _parts()}
+        return self.table()
 
     def lasting_dict(self) -> dict[str, Any]:
         """As `to_dict`, without later keys that have their default; see `config.digest`."""
@@ -193,12 +162,11 @@ class Study(Section):
             lasting: write only the keys of `lasting_dict`.
         """
         table = self.lasting_dict() if lasting else self.to_dict()
-        lines = _lines(self, table, comments)
-        for part in _parts():
-            kind = part.metadata["section"]
-            if part.name in table:
-                lines += ["", *([f"# {kind.__doc__}"] if comments else []), f"[{kind.section}]"]
-                lines += _lines(getattr(self, part.name), table[part.name], comments)
+        lines = self.lines(table, comments)
+        for name in (holder.name for holder in self.parts() if holder.name in table):
+            section = getattr(self, name)
+            lines += ["", *([f"# {section.__doc__}"] if comments else []), f"[{name}]"]
+            lines += section.lines(table[name], comments)
         return "\n".join(lines) + "\n"
 
     def digest(self) -> str:
@@ -206,51 +174,54 @@ class Study(Section):
         return digest_of(self.lasting_dict())
 
     def seeded_digest(self, seed: int | None = None) -> str:
-        """The digest with a seed: what a checkpoint, a site's store and every message name.
-
-        Arguments:
-            seed: the study's own by default.
-        """
+        """The digest with a seed: what a checkpoint, a site's store and every message name."""
         return f"{self.digest()}:{self.seed if seed is None else seed}"
 
 
-def _parts() -> list[Field[Any]]:
-    return [f for f in fields(Study) if "section" in f.metadata]
+def _put(table: dict[str, Any], name: str, given: Any, rules: Mapping[str, Rule]) -> None:
+    """Set a dotted key in a study's nested table; it may reach into a table that is a value.
 
-
-def _rules() -> dict[str, Rule]:
-    """The rule of every dotted key."""
-    kinds: list[type[Section]] = [Study, *(part.metadata["section"] for part in _parts())]
-    return {kind.dotted(f.name): f.metadata["rule"] for kind in kinds for f in keys_of(kind)}
-
-
-def _known() -> list[str]:
-    """Every dotted key, and every section."""
-    return [*_rules(), *(part.name for part in _parts())]
-
-
-def _lines(section: Section, values: Mapping[str, Any], comments: bool) -> list[str]:
-    lines = []
-    for f in keys_of(type(section)):
-        if f.name not in values:
-            continue
-        if comments:
-            default = f.default_factory() if f.default_factory is not MISSING else f.default
-            differs = getattr(section, f.name) != default
-            lines += comment(f.metadata, toml_value(default) if differs else None)
-        lines.append(f"{f.name} = {toml_value(values[f.name])}")
-    return lines
+    Arguments:
+        name: as "slots", "training.epochs" or "system.parameters.b".
+        given: the value, or text as for `value_of`; a section takes a table of some of its keys.
+    """
+    sections = {known.partition(".")[0] for known in rules if "." in known}
+    if name in sections:
+        part = value_of(given)
+        part = part.table() if isinstance(part, Section) else part
+        if not isinstance(part, Mapping):
+            raise InputError(f"{name} is {short(part)}: give a table, or set one of its keys")
+        for inner_name, value in part.items():
+            _put(table, f"{name}.{inner_name}", value, rules)
+        return
+    whole = next((known for known in rules if name == known or name.startswith(f"{known}.")), None)
+    if whole is None:
+        raise unknown_key(name, [*rules, *sorted(sections)])
+    *above, last = whole.split(".")
+    for section in above:
+        inner = table.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise InputError(f"{section} is {short(inner)}: give a table [{section}]")
+        table = inner
+    rest = name.removeprefix(whole).removeprefix(".").split(".")
+    if rest == [""]:
+        table[last] = value_of(given, rules[whole])
+        return
+    rule = rules[whole]
+    if not isinstance(rule.rule if isinstance(rule, OneOrEach) else rule, TABLES) or len(rest) > 1:
+        raise unknown_key(name, rules)
+    before = table.get(last)
+    if isinstance(before, list):
+        raise InputError(f"{whole} is a list with one per client: set {whole} itself, not {name}")
+    table[last] = {**(before if isinstance(before, dict) else {}), rest[0]: value_of(given)}
 
 
 def _check_client_lists(study: Study) -> None:
     """Every list with one per client has that many entries."""
     count = study.clients.count
     lists = {
-        name: getattr(study, section)
-        if not attribute
-        else getattr(getattr(study, section), attribute)
-        for name, rule in _rules().items()
-        for section, _, attribute in [name.partition(".")]
+        name: attrgetter(name)(study)
+        for name, rule in study.rules().items()
         if isinstance(rule, OneOrEach) and rule.of == "client"
     }
     lists |= {f"clients.dynamics.{name}": v for name, v in study.clients.dynamics.items()}
@@ -303,15 +274,15 @@ def _check_sites(study: Study) -> None:
         )
     if study.recordings.train:
         raise InputError("both sites.files and recordings.train are given: give one of them")
-    for part, names in (
+    for section, names in (
         (study.clients, ("sensor", "observation_noise", "process_noise", "dynamics")),
         (study.estimation, ("initial_mean", "initial_cov")),
     ):
         for name in names:
-            if getattr(part, name) != getattr(type(part)(), name):
+            if (given := getattr(section, name)) != getattr(type(section)(), name):
                 raise InputError(
-                    f"{part.dotted(name)} is {short(getattr(part, name))} but every site says this "
-                    "for itself: leave it out, and look into the site files"
+                    f"{section.dotted(name)} is {short(given)} but every site says this for "
+                    "itself: leave it out, and look into the site files"
                 )
 
 

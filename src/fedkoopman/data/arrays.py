@@ -1,10 +1,12 @@
-"""Arrays whose columns have no names: (T, m) for a segment, (B, T, m) for several.
+"""Bases of formats that are read array by array: arrays without names, and named variables.
 
-Python objects in a file, which could run code, are never loaded.
+Arrays have the shape (T, m) for a segment or (B, T, m) for several. Python objects in a file, which
+could run code, are never loaded.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -12,11 +14,9 @@ from zlib import error as ZlibError
 
 import numpy as np
 
-from fedkoopman.data.row_blocks import Block, Source, Wanted
-from fedkoopman.errors import InputError
+from fedkoopman.data.row_blocks import BOOKKEEPING, Block, Source, Wanted
+from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.paths import shown
-
-__all__ = ["NUMPY_DAMAGE", "Arrays", "as_samples", "check_numbers", "not_numpy"]
 
 NUMPY_DAMAGE = (ValueError, OSError, EOFError, BadZipFile, ZlibError)
 """What NumPy raises at a file that is not whole, or not its own."""
@@ -31,8 +31,7 @@ class Arrays(ABC):
     names: tuple[str, ...] = ()
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
-        """Arguments: path: the file. columns: none are named."""
-        del columns
+        del columns  # none are named
         self.path, self.title = path, shown(path)
 
     @abstractmethod
@@ -40,7 +39,6 @@ class Arrays(ABC):
         """How many arrays there are, and each with its name; one in memory at a time."""
 
     def blocks(self, wanted: Wanted, block_bytes: int) -> Iterator[Block]:
-        """As of `row_blocks.Recording`; columns are numbered."""
         del wanted, block_bytes
         count, arrays = self.arrays()
         for i, (name, array) in enumerate(arrays):
@@ -64,13 +62,113 @@ class Arrays(ABC):
             yield Block(source, label, start + 1, channels, rows, None, None, read)
 
 
-def as_samples(array: Any, name: str) -> np.ndarray:
-    """An array of numbers (T, m); one dimension is one component.
+class Variables(ABC):
+    """A file of variables: vectors of one length; a single observed one may be (T, m)."""
 
-    Arguments:
-        array: as it was read; mapped arrays stay so.
-        name: of the array, for messages.
-    """
+    def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
+        del columns  # which `blocks` is told again
+        self.path, self.title = path, shown(path)
+        self._shapes = self.shapes()
+        self.names = tuple(self._shapes)
+
+    @abstractmethod
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """The shapes of the variables; () where a shape is not known before reading."""
+
+    @abstractmethod
+    def load(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Read variables that are there."""
+
+    def blocks(self, wanted: Wanted, block_bytes: int) -> Iterator[Block]:
+        del block_bytes
+        aside = (*wanted.inputs, *filter(None, [wanted.time]))
+        observed = wanted.columns or self._only((*aside, wanted.segment))
+        needed = (*observed, *aside, *filter(None, [wanted.segment]))
+        for name in needed:
+            if name not in self.names:
+                raise unknown_name(f"variable of {self.title}", name, self.names)
+        found = self.load(needed)
+        values, width = self._columns(found, observed, aside)
+        channels = observed if width == 1 else tuple(f"{observed[0]} {j + 1}" for j in range(width))
+        starts, labels = [0], None
+        if wanted.segment:
+            labels = self._labels(found[wanted.segment], wanted.segment, len(values))
+            starts += (np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()
+        for start, end in pairwise([*starts, len(values)]):
+            label = None if labels is None else str(labels[start])
+            part, read = values[start:end], end / max(len(values), 1)
+            yield Block.of_columns(
+                Source(self.path), label, start + 1, channels, part, wanted, read
+            )
+
+    def _columns(
+        self, found: Mapping[str, Any], observed: tuple[str, ...], aside: tuple[str, ...]
+    ) -> tuple[np.ndarray, int]:
+        """Values (T, k) of the observed variables and the others, and the width of the first."""
+        parts: dict[str, np.ndarray] = {}
+        for name in (*observed, *aside):
+            parts[name] = part = _column(found[name], f"variable {name!r} of {self.title}")
+            if part.shape[1] != 1 and (name,) != observed:
+                raise InputError(
+                    f"variable {name!r} of {self.title} has shape {part.shape}: give a vector, one "
+                    "number per sample"
+                )
+            if len(part) != len(parts[observed[0]]):
+                raise InputError(
+                    f"variable {name!r} of {self.title} has {len(part)} samples but "
+                    f"{observed[0]!r} has {len(parts[observed[0]])}: give them the same length"
+                )
+        values = np.column_stack(list(parts.values())).astype(np.float64, copy=False)
+        return values, parts[observed[0]].shape[1]
+
+    def _only(self, aside: Sequence[str]) -> tuple[str, ...]:
+        """The one variable that can be the observations; single numbers are settings."""
+        names = [name for name in self.names if name not in (*aside, *BOOKKEEPING)]
+        arrays = [name for name in names if np.prod(self._shapes[name]) > 1] or names
+        if len(arrays) != 1:
+            listed = ", ".join(arrays) or "none"
+            raise InputError(
+                f"{self.title} holds not one variable of observations but {listed}: name the "
+                "observed ones by data.columns"
+            )
+        return tuple(arrays)
+
+    def _labels(self, array: Any, name: str, rows: int) -> np.ndarray:
+        """The name of each row's segment, given as numbers, texts or a cell array of texts."""
+        flat = np.asarray(array)
+        if flat.dtype.kind == "O":
+            cells = [np.asarray(cell).ravel() for cell in flat.ravel()]
+            texts = [str(c[0]) if c.size == 1 and c.dtype.kind == "U" else "" for c in cells]
+            flat = np.array(texts)
+        if flat.dtype.kind not in "fiubU" or flat.size != rows:
+            raise InputError(
+                f"variable {name!r} of {self.title} names the segments of {flat.size} samples but "
+                f"there are {rows}: save one number or text per sample"
+            )
+        flat = flat.ravel()
+        if flat.dtype.kind == "f":
+            values, where = np.unique(flat, return_inverse=True)
+            named = ["" if np.isnan(v) else repr(float(v)).removesuffix(".0") for v in values]
+            labels = np.array(named)[where]
+        else:
+            labels = np.char.strip(flat.astype(str))
+        if "" in labels:
+            row = int(np.argmax(labels == "")) + 1
+            raise InputError(
+                f"variable {name!r} of {self.title} is blank in row {row}: say which segment the "
+                "row belongs to"
+            )
+        return labels
+
+
+def _column(array: Any, name: str) -> np.ndarray:
+    """A row or a column of numbers (MATLAB knows no other vectors) as (T, 1), a matrix as it is."""
+    found = as_samples(array, name)
+    return found.T if found.shape[0] == 1 else found
+
+
+def as_samples(array: Any, name: str) -> np.ndarray:
+    """An array of numbers (T, m), mapped if it was; one dimension is one component."""
     check_numbers(array, name)
     if array.ndim == 1:
         array = array[:, None]

@@ -1,19 +1,25 @@
-"""All that a site observed, as it was recorded: whole segments at their own instants, in memory.
+"""A user's file in memory: observations or states as they were recorded, and estimated states.
 
-For files larger than memory, and for segments on a study's grid, see `segments`.
+Segments are whole and at their own instants. For files larger than memory, and for segments on a
+study's grid, see `segments`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import AUTO
-from fedkoopman.data.row_blocks import open_recording, wanted_of
+from fedkoopman.config.sensor_file import in_flat_words, site_of_file
+from fedkoopman.config.site_file import AUTO, SiteFile
+from fedkoopman.data.arrays import Variables
+from fedkoopman.data.row_blocks import BOOKKEEPING, Recording, open_recording, wanted_of
 from fedkoopman.data.segments import recorded
+from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-__all__ = ["REGULAR", "Observations", "columns_taken", "observations_of"]
+if TYPE_CHECKING:
+    from fedkoopman.koopman.fitted import Fitted
 
 REGULAR = 0.01
 """Sampling intervals this close to each other, relatively, count as one regular interval."""
@@ -46,6 +52,7 @@ class Observations:
             self.source if self.labels is None else f"segment {self.labels[index]} of {self.source}"
         )
 
+    @np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure, refused as inf
     def intervals(self) -> float | tuple[np.ndarray, ...] | None:
         """Sampling intervals: one number if regular, else an array (T_i,) per trajectory.
 
@@ -64,18 +71,69 @@ class Observations:
         return tuple(np.concatenate([[np.median(d) if len(d) else usual], d]) for d in steps)
 
 
+@dataclass(frozen=True)
+class SiteStates:
+    """Estimated trajectories of one site. Lists have one entry per trajectory.
+
+    Attributes:
+        names, units: of the states; a unit is "1" or "" where there is none.
+        labels: the trajectories' names; None for one trajectory without a name.
+        times: (T_i,), in the system's unit of time.
+        means: (T_i, d), NaN for a trajectory on which the filter diverged.
+        covs: (T_i, d, d), likewise.
+        observed: (T_i, d), as observed where the sensor shows a state by itself; NaN elsewhere.
+        ok: whether the filter stayed finite on each trajectory.
+        log_likelihood: of all samples of the trajectories that are ok.
+        consistency: whether the innovations are as large as the filter says, in words; None for the
+            paper's `ukf`, which cannot be judged so (its innovation covariance lacks Q).
+    """
+
+    names: tuple[str, ...]
+    units: tuple[str, ...]
+    labels: tuple[str, ...] | None
+    times: list[np.ndarray]
+    means: list[np.ndarray]
+    covs: list[np.ndarray]
+    observed: list[np.ndarray]
+    ok: np.ndarray
+    log_likelihood: float
+    consistency: str | None = None
+
+    @property
+    def stds(self) -> list[np.ndarray]:
+        """Standard deviations (T_i, d)."""
+        return [np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1)) for cov in self.covs]
+
+    @property
+    def samples(self) -> int:
+        """Number of samples in the trajectories that are ok."""
+        return sum(len(t) for t, ok in zip(self.times, self.ok, strict=True) if ok)
+
+    @property
+    def diverged(self) -> list[str]:
+        """Names of the trajectories on which the filter diverged."""
+        names = self.labels or ("1",)
+        return [name for name, ok in zip(names, self.ok, strict=True) if not ok]
+
+    @property
+    def summary(self) -> str:
+        """How well the model explains the observations, in one phrase."""
+        likelihood = f"log-likelihood per sample {self.log_likelihood / self.samples:.3f}"
+        return likelihood if self.consistency is None else f"{likelihood}, {self.consistency}"
+
+
 def observations_of(site: SiteFile) -> Observations:
     """Read the one file of a site, as `config.sensor_file` makes them."""
     [path] = site.files()
     found = list(recorded(site))
-    labels = [label for label, _ in found if label is not None]
-    times = [piece.times for _, piece in found if piece.times is not None]
+    labels = tuple(rows.label for rows in found if rows.label is not None)
+    times = tuple(rows.times for rows in found if rows.times is not None)
     data = site.data
     return Observations(
         shown(path),
-        tuple(piece.observed * data.scale + np.asarray(data.shift) for _, piece in found),
-        tuple(labels) if labels else None,
-        tuple(times) if times else None,
+        tuple(rows.observed * data.scale + np.asarray(data.shift) for rows in found),
+        labels or None,
+        times or None,
     )
 
 
@@ -95,3 +153,60 @@ def columns_taken(site: SiteFile, otherwise: str = 'data.{} = ""') -> str:
             remedy = " or ".join(otherwise.format(key) for key in taken)
             return f"in {shown(path)} {said}: give {remedy} to do without"
     return ""
+
+
+def read_states(
+    path: Path,
+    model: "Fitted",
+    *,
+    columns: tuple[str, ...] = (),
+    segment: str | None = None,
+    time: str | None = None,
+) -> tuple[SiteFile, Observations, list[np.ndarray] | None]:
+    """States for a model, and their standard deviations where a table has NAME_std columns.
+
+    Arguments:
+        path: a file with the model's states as columns, or arrays (T, d) or (B, T, d).
+        columns: the file's columns in the model's order; empty takes those of the states' names.
+        segment, time: as of `sensor_file.site_of_file`; the site that this makes comes first.
+    """
+    dim = model.learned_.architecture.state_dim
+    with in_flat_words():
+        site = site_of_file(path, columns=columns, segment=segment, time=time)
+        recording = open_recording(path, columns)
+        names = recording.names
+        columns = columns or _state_columns(recording, model, path.name)
+        stds = tuple(f"{name}_std" for name in columns)
+        stds = stds if stds and set(stds) <= set(names) else ()
+        site = replace(site, data=replace(site.data, columns=(*columns, *stds)))
+        found = observations_of(site)
+    if found.dim - len(stds) != dim:
+        raise InputError(
+            f"{found.source} has {found.dim - len(stds)} components but the model has {dim} "
+            "states: give states, or raw observations with --sensor"
+        )
+    for i, rows in enumerate(found.trajectories):
+        if np.isnan(rows).any():
+            raise InputError(
+                f"{found.where(i)} has no state in sample {np.isnan(rows).any(axis=1).argmax() + 1}"
+                ": estimate the missing states first, or give raw observations with --sensor"
+            )
+    states = replace(found, trajectories=tuple(rows[:, :dim] for rows in found.trajectories))
+    return site, states, [rows[:, dim:] for rows in found.trajectories] if stds else None
+
+
+def _state_columns(recording: Recording, model: "Fitted", source: str) -> tuple[str, ...]:
+    """Which columns of a file are the model's states; none where columns have no names."""
+    names, wanted = recording.names, model.learned_.names
+    if isinstance(recording, Variables):  # which may be one matrix of all states
+        return wanted if wanted and set(wanted) <= set(names) else ()
+    if not names or wanted is None:
+        return tuple(n for n in names if n not in BOOKKEEPING and not n.endswith("_std"))
+    for name in wanted:
+        if name not in names:
+            raise InputError(
+                f"{source} has no column {name!r}, which is a state of the model (columns: "
+                f"{', '.join(names)}): name the states by --columns, or give raw observations with "
+                "--sensor"
+            )
+    return tuple(wanted)

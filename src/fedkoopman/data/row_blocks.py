@@ -1,27 +1,32 @@
-"""What a data format does: it opens a file and gives its rows in blocks of bounded size.
+"""What a data format does, and the checks of what it gives.
 
 A format is a function `(path, columns) -> Recording`, registered in `config.formats.FORMATS` by the
-file's suffix. `columns` are the observed columns that the user named; a format whose arrays need no
-names (NPZ) tells by them how to read the file. `tables.Table` does most of the work for a format
-with named columns. Nothing here looks at the values: `segments` checks them for all formats alike.
+file's suffix. It opens a file and gives its rows in blocks of bounded size. `columns` are the
+observed columns that the user named; a format whose arrays need no names (NPZ) tells by them how to
+read the file. `tables.Table` does most of the work for a format with named columns. A format does
+not look at the values: `segment_blocks` checks them for all formats alike.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
 from fedkoopman.config.formats import FORMATS, Wanted, suffix_of
-from fedkoopman.config.site_sections import AUTO, DataSection
+from fedkoopman.config.site_file import AUTO, DataSection, SiteFile
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
-__all__ = ["Block", "Recording", "Source", "Wanted", "blocks", "open_recording", "wanted_of"]
+__all__ = ["Block", "Recording", "Source", "Wanted", "open_recording", "segment_blocks"]
 
 BOOKKEEPING = ("segment", "step", "time")
 """Columns that are never observations unless they are asked for by name."""
+
+PLAUSIBLE = 1e100
+"""Values beyond are no measurements, and would overflow where they are squared."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +44,6 @@ class Source:
     line: Callable[[int], int | None] = field(default=lambda row: None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """The file, and the array in it."""
         return f"{self.part} of {shown(self.path)}" if self.part else shown(self.path)
 
     def row(self, number: int) -> str:
@@ -53,10 +57,8 @@ class Block:
     """Consecutive rows of one segment.
 
     Attributes:
-        source: the file, or the array in it.
         label: the segment's name in the file; None where the file is one segment.
         row: the number of the first row, from 1.
-        channels: names of the observed columns.
         observed: what was recorded (n, m), NaN where it is missing.
         inputs: known inputs (n, u); None without.
         times: sampling instants (n,); None without.
@@ -103,22 +105,13 @@ class Recording(Protocol):
 
 
 def open_recording(path: Path, columns: tuple[str, ...] = ()) -> Recording:
-    """Open a file by the format of its suffix.
-
-    Arguments:
-        columns: the observed columns, as far as they are named.
-    """
+    """Open a file by the format of its suffix."""
     found: Recording = FORMATS.find(suffix_of(path))(path, columns)
     return found
 
 
 def wanted_of(recording: Recording, data: DataSection, title: str) -> Wanted:
-    """Which columns of a file are what, with "auto" settled.
-
-    Arguments:
-        data: what the site says.
-        title: of the file, for messages.
-    """
+    """Which columns of a file are what, with "auto" settled."""
     if not recording.names:
         for key in ("columns", "segment", "time", "inputs"):
             if getattr(data, key) not in ((), "", AUTO):
@@ -138,13 +131,110 @@ def wanted_of(recording: Recording, data: DataSection, title: str) -> Wanted:
     return Wanted(data.columns, data.inputs, settled("segment"), settled("time"))
 
 
-def blocks(path: Path, data: DataSection, block_bytes: int) -> Iterator[Block]:
-    """Read a file piece by piece.
+def segment_blocks(
+    site: SiteFile,
+    files: tuple[Path, ...],
+    block_bytes: int,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[tuple[Path, str | None, Iterator[Block]]]:
+    """The checked blocks of each segment, with its file and its name there."""
+    stream = _measured(_alike(site, _blocks(site, files, block_bytes, progress)), site.data.inputs)
+    for path, of_file in groupby(stream, key=lambda block: block.source.path):
+        checked = _contiguous(_observed(of_file, path))
+        for label, run in groupby(checked, key=lambda block: block.label):
+            yield path, label, run
 
-    Arguments:
-        path: the file; its suffix names the format.
-        data: which columns are what.
-        block_bytes: of a text file that are read at once.
-    """
-    recording = open_recording(path, data.columns)
-    return recording.blocks(wanted_of(recording, data, shown(path)), block_bytes)
+
+def _observed(stream: Iterator[Block], path: Path) -> Iterator[Block]:
+    """Refuse a file in which nothing was observed."""
+    observed = False
+    for block in stream:
+        observed = observed or not np.isnan(block.observed).all()
+        yield block
+    if not observed:
+        raise InputError(
+            f"every observation in {shown(path)} is missing: check data.columns, or leave the "
+            "file out"
+        )
+
+
+def _blocks(
+    site: SiteFile,
+    files: tuple[Path, ...],
+    block_bytes: int,
+    progress: Callable[[int, int], None] | None,
+) -> Iterator[Block]:
+    """The blocks of all files, none of which may be without rows."""
+    sizes = [path.stat().st_size for path in files]
+    for i, path in enumerate(files):
+        rows = 0
+        recording = open_recording(path, site.data.columns)
+        wanted = wanted_of(recording, site.data, shown(path))
+        for block in recording.blocks(wanted, block_bytes):
+            rows += len(block.observed)
+            if len(block.observed):
+                yield block
+            if progress is not None:
+                progress(sum(sizes[:i]) + int(block.read * sizes[i]), sum(sizes))
+        if not rows:
+            raise InputError(f"{shown(path)} has no rows: it needs at least one sample")
+
+
+def _alike(site: SiteFile, stream: Iterator[Block]) -> Iterator[Block]:
+    """Refuse blocks whose columns do not fit the sensor, or those of the blocks before."""
+    first: Block | None = None
+    for block in stream:
+        if first is None:
+            site.check_observed(len(block.channels), f"{block.source} has")
+            first = replace(block, observed=np.empty((0, 0)), inputs=None, times=None)
+        elif len(block.channels) != len(first.channels):
+            raise InputError(
+                f"{block.source} has {len(block.channels)} observed columns but {first.source} has "
+                f"{len(first.channels)}: all files of a site are seen by one sensor"
+            )
+        elif block.channels != first.channels:
+            raise InputError(
+                f"{block.source} has the columns {', '.join(block.channels)} but {first.source} "
+                f"has {', '.join(first.channels)}: choose by data.columns"
+            )
+        yield block
+
+
+def _contiguous(stream: Iterator[Block]) -> Iterator[Block]:
+    """Refuse a segment that comes back after another one."""
+    ended: set[str | None] = set()
+    before: Block | None = None
+    for block in stream:
+        if before is not None and block.label != before.label:
+            ended.add(before.label)
+            if block.label in ended:
+                raise InputError(
+                    f"segment {block.label!r} comes back in {block.source.row(block.row)}: sort "
+                    "the rows by segment, so that all rows of one stand together"
+                )
+        before = block
+        yield block
+
+
+def _measured(stream: Iterator[Block], inputs: tuple[str, ...]) -> Iterator[Block]:
+    """Refuse values that are infinite or beyond all measure, and inputs that are missing."""
+    for block in stream:
+        bad = np.abs(block.observed) > PLAUSIBLE
+        if bad.any():
+            remedy = "leave a missing observation blank or NaN"
+            raise _refused(block, block.observed, bad, block.channels, remedy)
+        if block.inputs is not None:
+            bad = ~(np.abs(block.inputs) <= PLAUSIBLE)
+            if bad.any():
+                raise _refused(block, block.inputs, bad, inputs, "give every known input a number")
+        yield block
+
+
+def _refused(
+    block: Block, values: np.ndarray, bad: np.ndarray, names: tuple[str, ...], remedy: str
+) -> InputError:
+    i, j = (int(n) for n in np.argwhere(bad)[0])
+    return InputError(
+        f"{block.source.row(block.row + i)} holds {values[i, j]:g} in column {names[j]!r}, which "
+        f"is no measurement: {remedy}"
+    )

@@ -3,32 +3,35 @@
     for segment in segments(SiteFile.load("lab-a/site.toml"), dt=0.02):
         segment.name, segment.observations
 
-Memory is bounded by the longest segment, and that by `data.longest`: longer segments are cut.
+Memory is bounded by the longest segment, and that by `data.longest`: the blocks of a segment are
+joined, and cut where they are longer than that.
 """
 
+import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.row_blocks import Block, blocks
-from fedkoopman.data.row_pieces import Piece, pieces, whole
-from fedkoopman.data.time_grid import held, on_grid, resampled, usual_interval
+from fedkoopman.data.row_blocks import Block, segment_blocks
+from fedkoopman.data.time_grid import (
+    check_interval,
+    check_order,
+    held,
+    on_grid,
+    resampled,
+    usual_interval,
+)
 from fedkoopman.errors import InputError
-from fedkoopman.paths import shown
-
-__all__ = ["Segment", "recorded", "segments"]
 
 BLOCK_BYTES = 1 << 20
 """Of a text file that are parsed at once; larger blocks leave the processor's cache."""
 
-PLAUSIBLE = 1e100
-"""Values beyond are no measurements, and would overflow where they are squared."""
-
-_NONE = np.empty((0, 0))
+_JUDGED = 1000
+"""Intervals at a segment's start from which it is told whether dt is the right one."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,7 @@ class Segment:
     """Consecutive samples, one study-dt apart.
 
     Attributes:
-        site: the site's name.
         name: the segment's, its own within the site; pieces of a cut one are name.1, name.2, …
-        file: where it was recorded.
         observations: (T, m) in the sensor's units, NaN where nothing was observed.
         inputs: known inputs (T, u), held through gaps; None without.
         start_time: instant of the first sample; without a time column, since the segment's start.
@@ -71,7 +72,6 @@ def segments(
     """Read a site's segments in the order of its files, each only when it is asked for.
 
     Arguments:
-        site: what to read.
         dt: the study's sampling interval.
         progress: called with the bytes read so far, and how many there are.
         block_bytes: of a CSV file that are parsed at once; the segments do not depend on it.
@@ -83,48 +83,20 @@ def segments(
     files = site.files()
     names = dict(zip(files, _file_names(site, files), strict=True))
     chosen = tuple(path for path in files if only is None or path == only)
-    for path, label, run in _runs(site, chosen, block_bytes, progress):
+    for path, label, run in segment_blocks(site, chosen, block_bytes, progress):
         prefix = "" if len(files) == 1 else f"{names[path]}:"
         base = names[path] if label is None else f"{prefix}{label}"
-        for number, piece in enumerate(pieces(run, dt, site.data.longest), 1):
+        for number, piece in enumerate(_pieces(run, dt, site.data.longest), 1):
             yield _segment(site, f"{base}.{number}" if piece.cut else base, piece, dt)
 
 
-def recorded(site: SiteFile) -> Iterator[tuple[str | None, Piece]]:
-    """A site's segments as they were recorded: whole, at their own instants, in recorded units.
-
-    Each comes with its name in the file, which is None where the file is one segment.
-    """
-    for _, label, run in _runs(site, site.files(), BLOCK_BYTES, None):
-        yield label, whole(run)
-
-
-def _runs(
-    site: SiteFile,
-    files: tuple[Path, ...],
-    block_bytes: int,
-    progress: Callable[[int, int], None] | None,
-) -> Iterator[tuple[Path, str | None, Iterator[Block]]]:
-    """The checked blocks of each segment, with its file and its name there."""
-    stream = _blocks(site, files, block_bytes, progress)
-    stream = _checked(_alike(site, stream), site.data.inputs)
-    for path, of_file in groupby(stream, key=lambda block: block.source.path):
-        checked = _contiguous(_observed(of_file, path))
-        for label, run in groupby(checked, key=lambda block: block.label):
-            yield path, label, run
-
-
-def _observed(stream: Iterator[Block], path: Path) -> Iterator[Block]:
-    """Refuse a file in which nothing was observed."""
-    observed = False
-    for block in stream:
-        observed = observed or not np.isnan(block.observed).all()
-        yield block
-    if not observed:
-        raise InputError(
-            f"every observation in {shown(path)} is missing: check data.columns, or leave the "
-            "file out"
-        )
+def recorded(site: SiteFile) -> Iterator[Block]:
+    """A site's segments as they were recorded: whole, at their own instants, in recorded units."""
+    for _, _, run in segment_blocks(site, site.files(), BLOCK_BYTES, None):
+        waiting = _Waiting(math.inf)
+        for block in run:
+            waiting.add(block)
+        yield waiting.take(None, cut=False).rows
 
 
 def _file_names(site: SiteFile, files: tuple[Path, ...]) -> list[str]:
@@ -138,100 +110,25 @@ def _file_names(site: SiteFile, files: tuple[Path, ...]) -> list[str]:
     ]
 
 
-def _blocks(
-    site: SiteFile,
-    files: tuple[Path, ...],
-    block_bytes: int,
-    progress: Callable[[int, int], None] | None,
-) -> Iterator[Block]:
-    """The blocks of all files, none of which may be without rows."""
-    sizes = [path.stat().st_size for path in files]
-    for i, path in enumerate(files):
-        rows = 0
-        for block in blocks(path, site.data, block_bytes):
-            rows += len(block.observed)
-            if len(block.observed):
-                yield block
-            if progress is not None:
-                progress(sum(sizes[:i]) + int(block.read * sizes[i]), sum(sizes))
-        if not rows:
-            raise InputError(f"{shown(path)} has no rows: it needs at least one sample")
+class _Piece(NamedTuple):
+    """Rows that make one segment."""
+
+    rows: Block
+    start: int
+    """How many rows of the uncut segment come before."""
+    cut: bool
+    """Whether the uncut segment is longer."""
 
 
-def _alike(site: SiteFile, stream: Iterator[Block]) -> Iterator[Block]:
-    """Refuse blocks whose columns do not fit the sensor, or those of the blocks before."""
-    first: Block | None = None
-    for block in stream:
-        if first is None:
-            site.check_observed(len(block.channels), f"{block.source} has")
-            first = replace(block, observed=_NONE, inputs=None, times=None)
-        elif len(block.channels) != len(first.channels):
-            raise InputError(
-                f"{block.source} has {len(block.channels)} observed columns but {first.source} has "
-                f"{len(first.channels)}: all files of a site are seen by one sensor"
-            )
-        elif block.channels != first.channels:
-            raise InputError(
-                f"{block.source} has the columns {', '.join(block.channels)} but {first.source} "
-                f"has {', '.join(first.channels)}: choose by data.columns"
-            )
-        yield block
-
-
-def _contiguous(stream: Iterator[Block]) -> Iterator[Block]:
-    """Refuse a segment that comes back after another one."""
-    ended: set[str | None] = set()
-    before: Block | None = None
-    for block in stream:
-        if before is not None and block.label != before.label:
-            ended.add(before.label)
-            if block.label in ended:
-                raise InputError(
-                    f"segment {block.label!r} comes back in {block.source.row(block.row)}: sort "
-                    "the rows by segment, so that all rows of one stand together"
-                )
-        before = block
-        yield block
-
-
-def _checked(stream: Iterator[Block], inputs: tuple[str, ...]) -> Iterator[Block]:
-    """Refuse values that cannot be: infinite or beyond all measure, and inputs that are missing.
-
-    Arguments:
-        stream: blocks as they were recorded.
-        inputs: names of the input columns.
-    """
-    for block in stream:
-        bad = np.abs(block.observed) > PLAUSIBLE
-        if bad.any():
-            remedy = "leave a missing observation blank or NaN"
-            raise _refused(block, block.observed, bad, block.channels, remedy)
-        if block.inputs is not None:
-            bad = ~(np.abs(block.inputs) <= PLAUSIBLE)
-            if bad.any():
-                raise _refused(block, block.inputs, bad, inputs, "give every known input a number")
-        yield block
-
-
-def _refused(
-    block: Block, values: np.ndarray, bad: np.ndarray, names: tuple[str, ...], remedy: str
-) -> InputError:
-    i, j = (int(n) for n in np.argwhere(bad)[0])
-    return InputError(
-        f"{block.source.row(block.row + i)} holds {values[i, j]:g} in column {names[j]!r}, which "
-        f"is no measurement: {remedy}"
-    )
-
-
-def _segment(site: SiteFile, name: str, piece: Piece, dt: float) -> Segment:
-    data = site.data
-    z, u, times = piece.observed, piece.inputs, piece.times
+def _segment(site: SiteFile, name: str, piece: _Piece, dt: float) -> Segment:
+    data, rows = site.data, piece.rows
+    z, u, times = rows.observed, rows.inputs, rows.times
     interval = None
     if times is not None:
         if data.off_grid == "resample":
             z = resampled(times, z, dt)
         else:
-            z = on_grid(times, z, dt, str(piece.source), lambda i: piece.source.row(piece.row + i))
+            z = on_grid(times, z, dt, str(rows.source), lambda i: rows.source.row(rows.row + i))
         u = None if u is None else held(times, u, dt, len(z))
         interval = usual_interval(times)
     z = np.multiply(z, data.scale, order="C")
@@ -239,13 +136,13 @@ def _segment(site: SiteFile, name: str, piece: Piece, dt: float) -> Segment:
     return Segment(
         site=site.name,
         name=name,
-        file=piece.source.path,
+        file=rows.source.path,
         observations=z,
         inputs=None if u is None else np.array(u, order="C"),
         start_time=piece.start * dt if times is None else float(times[0]),
         cut=piece.cut,
         gaps=_gaps(z),
-        channels=piece.channels,
+        channels=rows.channels,
         interval=interval,
     )
 
@@ -257,3 +154,106 @@ def _gaps(z: np.ndarray) -> int:
         return 0
     nothing = missing.all(axis=1)
     return int(nothing[0]) + int(np.count_nonzero(nothing[1:] & ~nothing[:-1]))
+
+
+def _pieces(stream: Iterator[Block], dt: float, longest: int) -> Iterator[_Piece]:
+    """Join the blocks of one segment into pieces of at most `longest` samples on the grid.
+
+    A piece leaves as soon as as many samples again are there, and what is left at the end is
+    halved, so that no piece is much shorter than the others. Where the pieces are cut depends on
+    the rows and their instants only, not on the blocks. A gap at a cut belongs to no piece.
+
+    Arguments:
+        stream: blocks with one label; the file's instants must increase.
+    """
+    waiting = _Waiting(dt)
+    for block in stream:
+        waiting.add(block)
+        while waiting.judged and waiting.samples >= 2 * longest:
+            yield waiting.take(longest, cut=True)
+    waiting.judge()
+    while waiting.samples >= 2 * longest:
+        yield waiting.take(longest, cut=True)
+    if waiting.samples > longest:
+        yield waiting.take((waiting.samples + 1) // 2, cut=True)
+    yield waiting.take(None, cut=waiting.taken > 0)
+
+
+@dataclass
+class _Waiting:
+    """Rows that have been read and belong to no piece yet."""
+
+    dt: float
+    blocks: list[Block] = field(default_factory=list)
+    rows: int = 0
+    taken: int = 0
+    judged: bool = False
+
+    def add(self, block: Block) -> None:
+        """Append a block of the same segment, which has rows."""
+        if block.times is not None:
+            before = self.blocks[-1].times if self.blocks else None
+            check_order(
+                block.times,
+                None if before is None else float(before[-1]),
+                lambda i: block.source.row(block.row + i),
+            )
+        self.blocks.append(block)
+        self.rows += len(block.observed)
+        if block.times is None or self.rows > _JUDGED:
+            self.judge()
+
+    def judge(self) -> None:
+        """See, once, whether the first instants fit dt; before that nothing is cut."""
+        if not self.judged and self.blocks[0].times is not None:
+            first = np.concatenate([b.times for b in self.blocks if b.times is not None])
+            check_interval(first[: _JUDGED + 1], self.dt, str(self.blocks[0].source))
+        self.judged = True
+
+    @property
+    def samples(self) -> int:
+        """How many samples of the grid the rows span."""
+        first, last = self.blocks[0].times, self.blocks[-1].times
+        if first is None or last is None:
+            return self.rows
+        return math.floor((float(last[-1]) - float(first[0])) / self.dt + 0.5) + 1
+
+    def take(self, samples: int | None, cut: bool) -> _Piece:
+        """Remove the rows of the next so many samples of the grid, fewer than all; all, if None."""
+        rows = _joined(self.blocks)
+        count = self.rows
+        if samples is not None:
+            end = samples
+            if rows.times is not None:
+                end = int(np.searchsorted(rows.times, rows.times[0] + (samples - 0.5) * self.dt))
+            count = min(max(end, 1), self.rows - 1)
+        piece = _Piece(_part(rows, 0, count), self.taken, cut)
+        self.blocks = [_part(rows, count, self.rows)]
+        self.rows -= count
+        self.taken += count
+        return piece
+
+
+def _joined(blocks: list[Block]) -> Block:
+    """One block of all rows."""
+    if len(blocks) == 1:
+        return blocks[0]
+    inputs = [block.inputs for block in blocks if block.inputs is not None]
+    times = [block.times for block in blocks if block.times is not None]
+    return replace(
+        blocks[0],
+        observed=np.concatenate([block.observed for block in blocks]),
+        inputs=np.concatenate(inputs) if inputs else None,
+        times=np.concatenate(times) if times else None,
+    )
+
+
+def _part(block: Block, start: int, end: int) -> Block:
+    """Some rows of a block."""
+    return replace(
+        block,
+        row=block.row + start,
+        observed=block.observed[start:end],
+        inputs=None if block.inputs is None else block.inputs[start:end],
+        times=None if block.times is None else block.times[start:end],
+    )

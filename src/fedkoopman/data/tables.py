@@ -14,8 +14,6 @@ from fedkoopman.data.row_blocks import BOOKKEEPING, Block, Source, Wanted
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import shown
 
-__all__ = ["Chunk", "Table", "arrow_chunk", "is_number", "label_runs"]
-
 MOST_COLUMNS = 10_000
 
 
@@ -39,12 +37,7 @@ class Table(ABC):
     """A file with named columns; a format says how header and cells are read."""
 
     def __init__(self, path: Path, columns: Sequence[str] = ()) -> None:
-        """Read the names of the columns.
-
-        Arguments:
-            path: the file.
-            columns: the observed ones; a table does not need to know them beforehand.
-        """
+        """Read the names of the columns."""
         del columns
         self.path, self.title = path, shown(path)
         self.names = tuple(self.header())

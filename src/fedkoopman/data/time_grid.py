@@ -2,7 +2,8 @@
 
 Sample k of a segment belongs to t_0 + k dt, where t_0 is the segment's first instant. An instant is
 on the grid if it is within a tenth of dt of such a time, which allows for printed times that are
-rounded. What an error says of a row comes from `place`, which names it.
+rounded. Everywhere `times` are instants (n,) in order, `values` what was recorded (n, k), `dt`
+is the study's sampling interval, and `source` and `place` name the file and a row in messages.
 """
 
 from collections.abc import Callable
@@ -26,14 +27,16 @@ SPARSE = 10.0
 _SAME = 1e-6
 """Instants this close, in sampling intervals, are the same."""
 
+BEYOND = np.errstate(over="ignore", invalid="ignore")
+"""Times may be beyond all measure (1e300): what comes out as infinite is refused."""
 
+
+@BEYOND
 def check_order(times: np.ndarray, before: float | None, place: Place) -> None:
     """Refuse instants that are no numbers, come twice or go back.
 
     Arguments:
-        times: the instants (n,).
         before: the instant of the row before them, in the same segment.
-        place: names a row.
     """
     if before is not None:
         times = np.concatenate([[before], times])
@@ -60,6 +63,7 @@ def check_order(times: np.ndarray, before: float | None, place: Place) -> None:
     )
 
 
+@BEYOND
 def usual_interval(times: np.ndarray) -> float | None:
     """The interval at which samples were taken, whatever is missing between; None for one sample.
 
@@ -76,14 +80,9 @@ def usual_interval(times: np.ndarray) -> float | None:
     return float((times[-1] - times[0]) / max(np.sum(np.rint(steps / median)), 1.0))
 
 
+@BEYOND
 def check_interval(times: np.ndarray, dt: float, source: str) -> None:
-    """Refuse samples so far apart that hardly any sample of the grid would be there.
-
-    Arguments:
-        times: instants in order.
-        dt: the study's sampling interval.
-        source: where the samples come from.
-    """
+    """Refuse samples so far apart that hardly any sample of the grid would be there."""
     if len(times) > 1 and float(np.median(np.diff(times))) > SPARSE * dt:
         usual = usual_interval(times)
         raise InputError(
@@ -92,26 +91,30 @@ def check_interval(times: np.ndarray, dt: float, source: str) -> None:
         )
 
 
+@BEYOND
 def on_grid(
     times: np.ndarray, values: np.ndarray, dt: float, source: str, place: Place
 ) -> np.ndarray:
-    """Values (N, k) on the grid, NaN where there is no sample.
+    """Values (N, k) on the grid, NaN where there is no sample."""
+    index, fits = grid_places(times, dt)
+    if not fits.all():
+        raise _off_grid(times, dt, int(np.argmin(fits)), source, place)
+    return placed(values, index)
 
-    Arguments:
-        times: instants (n,), in order.
-        values: what was recorded (n, k).
-        dt: the study's sampling interval.
-        source: where the samples come from.
-        place: names a row.
-    """
+
+def grid_places(times: np.ndarray, dt: float) -> tuple[np.ndarray, np.ndarray]:
+    """The number of each instant on the grid, and whether the instant is there, and alone."""
     exact = (times - times[0]) / dt
     index = np.rint(exact)
     fits = np.abs(exact - index) <= ON_GRID
     fits[1:] &= np.diff(index) > 0
-    if not fits.all():
-        raise _off_grid(times, dt, int(np.argmin(fits)), source, place)
+    return index, fits
+
+
+def placed(values: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Values (n, k) at their places on the grid, NaN elsewhere."""
     count = int(index[-1]) + 1
-    if count == len(times):
+    if count == len(index):
         return values
     grid = np.full((count, values.shape[1]), np.nan)
     grid[index.astype(np.intp)] = values
@@ -140,11 +143,6 @@ def resampled(times: np.ndarray, values: np.ndarray, dt: float) -> np.ndarray:
 
     Across a gap nothing is interpolated: neighbours further apart than 1.5 times the usual interval
     of the rows (or dt, if that is longer) leave what is between them missing.
-
-    Arguments:
-        times: instants (n,), in order.
-        values: what was recorded (n, k), NaN where it is missing.
-        dt: the study's sampling interval.
     """
     count = int(np.floor((times[-1] - times[0]) / dt + _SAME)) + 1
     wanted = times[0] + dt * np.arange(count)
@@ -168,14 +166,7 @@ def resampled(times: np.ndarray, values: np.ndarray, dt: float) -> np.ndarray:
 
 
 def held(times: np.ndarray, inputs: np.ndarray, dt: float, count: int) -> np.ndarray:
-    """Inputs (N, u) on the grid: each holds until the next is given, through gaps as well.
-
-    Arguments:
-        times: instants (n,), in order.
-        inputs: (n, u).
-        dt: the study's sampling interval.
-        count: N.
-    """
+    """Inputs (N, u) on the grid: each holds until the next is given, through gaps as well."""
     wanted = times[0] + dt * (np.arange(count) + ON_GRID + _SAME)
     last = np.searchsorted(times, wanted, side="right") - 1
     return np.asarray(inputs[np.maximum(last, 0)])

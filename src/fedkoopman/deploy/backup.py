@@ -30,8 +30,6 @@ from fedkoopman.durable import new_file, private_directory, sync_directory, writ
 from fedkoopman.errors import ComputationError, InputError, short, system_error
 from fedkoopman.version import __version__
 
-__all__ = ["Saved", "backup", "restore"]
-
 FORMAT = 1
 HEAD, LIST = "fedkoopman-backup.json", "fedkoopman-backup-files.json"
 """Names of the first entry, which says what was saved, and of the last one, which lists all."""
@@ -74,7 +72,6 @@ def backup(what: Sequence[Path], to: Path) -> Saved:
 
     Arguments:
         what: a server's run and fleet, a site's state: one or several.
-        to: the new file.
     """
     parts: dict[str, tuple[Path, str]] = {}
     for path in what:
@@ -218,7 +215,6 @@ def restore(file: Path, to: Path) -> Saved:
     """Put a backup's directories back, each under its own name.
 
     Arguments:
-        file: of the backup.
         to: the directory that they go into; made if it is missing.
     """
     damaged = InputError(f"{file} is damaged, or no backup: take another one; nothing was restored")

@@ -17,8 +17,6 @@ from flwr.superlink.grid import HttpGrid
 from fedkoopman.deploy.flower.courier import ask_agent, body_of, content_of
 from fedkoopman.errors import InputError
 
-__all__ = ["client_app", "server_app"]
-
 client_app = ClientApp()
 server_app = ServerApp()
 

@@ -7,6 +7,8 @@ the log is rotated while the child runs, and no line is lost.
 A child that ends is started again, after half a second at first and after half a minute at most;
 one that ran for a minute starts from half a second again. Children that only work together are
 restarted together.
+
+`exit_status` is the child's side: how it ends when its work fails.
 """
 
 import contextlib
@@ -28,8 +30,7 @@ from typing import IO
 
 from fedkoopman.durable import writing
 from fedkoopman.errors import ComputationError, InputError, system_error
-
-__all__ = ["Child", "Process", "Supervisor"]
+from fedkoopman.user_code import blamed
 
 GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -257,11 +258,6 @@ class Supervisor:
                 self._restart(one)
         return ended
 
-    def restart(self, name: str) -> None:
-        """End a child and start it again, now."""
-        self._children[name].process.end()
-        self._restart(self._children[name])
-
     def stop(self) -> None:
         """End all children, the last one first; those that ignore SIGTERM are killed."""
         for one in reversed(self._children.values()):
@@ -304,6 +300,29 @@ class Supervisor:
             self._postpone(one)
             return
         one.due, one.over = None, False
+
+
+def exit_status(work: Callable[[], int], short_of_memory: str) -> int:
+    """Do a child's work; what a person should know of a failure is its last line.
+
+    Returns what `work` returns. After an error: 2 if the input is wrong and a person must act, 1 if
+    the child may be started again.
+    """
+    told: object
+    try:
+        return work()
+    except (InputError, ComputationError) as error:
+        told, status = error, error.exit_code
+    except OSError as error:
+        told, status = f"the machine failed: {error}", 1
+    except MemoryError:
+        told, status = short_of_memory, 1
+    except Exception as error:
+        if (users := blamed(error)) is None:
+            raise
+        told, status = users, users.exit_code
+    print(f"error: {' '.join(str(told).split())}", file=sys.stderr, flush=True)
+    return status
 
 
 def _named(number: int) -> str:

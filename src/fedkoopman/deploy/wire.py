@@ -1,21 +1,23 @@
 """What server and sites say to each other: a closed, versioned list of requests, and their replies.
 
 A body is one batch: a JSON header that says what is said, then the tensors it names, as
-safetensors. Nothing in it is code, and nothing is unpickled. Whoever reads one believes nothing:
-every field is checked for its kind, no other field is taken, and bodies have a greatest size.
+safetensors. Nothing in it is code, and nothing is unpickled. A reader trusts nothing: every field
+is checked for its type, unknown fields are refused, and the size of a body is limited.
 
-A request never asks for data. What a site answers is what stands in `Polled`, `Answered`,
-`Evaluated` and `Acknowledged`, and nothing else. `Ask` and `Answered` carry the messages of the
+A request never asks for data. A site answers what `Polled`, `Answered`, `Evaluated`,
+`Acknowledged` and `Refused` hold, and nothing else. `Ask` and `Answered` carry the messages of the
 study's algorithm: named arrays and numbers, which both sides check against its schemas.
+
+`Fleet` is what carries bodies: `flower.fleet.FlowerFleet`, or in tests one without a network.
 """
 
 import hashlib
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,29 +25,6 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError, PeerError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.version import NUMERICS
-
-__all__ = [
-    "LARGEST",
-    "PROTOCOL",
-    "Acknowledge",
-    "Acknowledged",
-    "Answered",
-    "Ask",
-    "Envelope",
-    "Evaluate",
-    "Evaluated",
-    "Poll",
-    "Polled",
-    "Refused",
-    "Reply",
-    "Request",
-    "decode_replies",
-    "decode_requests",
-    "digest_of",
-    "encode_replies",
-    "encode_requests",
-    "message_digest",
-]
 
 PROTOCOL = 2
 LARGEST = 64 * 2**20
@@ -57,10 +36,6 @@ HEADER = 2**20
 LONGEST = 2_000
 """Characters of a text in a reply."""
 _LENGTH = struct.Struct(">I")
-TENSORS = {"model", "measured"}
-"""Fields that hold arrays by name."""
-MESSAGE = "message"
-"""The field that holds a message of the algorithm."""
 
 
 @dataclass(frozen=True)
@@ -172,28 +147,54 @@ class Refused:
 
 
 Request = Poll | Ask | Evaluate | Acknowledge
-Reply = Polled | Answered | Evaluated | Acknowledged | Refused
-Entry = TypeVar("Entry")
 
-REQUESTS: dict[str, type] = {
-    "poll": Poll,
-    "ask": Ask,
-    "evaluate": Evaluate,
-    "acknowledge": Acknowledge,
-}
-"""All that a site can be asked."""
-REPLIES: dict[str, type] = {
-    "polled": Polled,
-    "answered": Answered,
-    "evaluated": Evaluated,
-    "acknowledged": Acknowledged,
-    "refused": Refused,
-}
+Reply = Polled | Answered | Evaluated | Acknowledged | Refused
+
+REQUESTS, REPLIES = (
+    {kind.__name__.lower(): kind for kind in kinds.__args__} for kinds in (Request, Reply)
+)
+"""All that a site can be asked, and all that it can answer, by name."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a site's reply is missing.
+
+    Attributes:
+        reason: one line.
+        absent: the site's node is away, or the message expired; the site itself said nothing.
+        broken: the site replied, and its reply breaks the rules.
+    """
+
+    reason: str
+    absent: bool = False
+    broken: bool = False
+
+
+class Fleet(Protocol):
+    """Sites that can be asked."""
+
+    def online(self) -> Mapping[str, int]:
+        """Node ids by site, of those that are enrolled, not revoked, and connected."""
+        ...
+
+    def exchange(
+        self, bodies: Mapping[str, bytes], deadline: float
+    ) -> Iterator[tuple[str, bytes | Failure]]:
+        """Ask sites; gives each one's reply as it comes, or why there is none.
+
+        A site that misses the deadline is not given at all.
+
+        Arguments:
+            bodies: what each site is asked.
+            deadline: seconds from now.
+        """
+        ...
 
 
 def encode_requests(envelope: Envelope, requests: Sequence[Request]) -> bytes:
     """A batch of requests as bytes."""
-    return _encode(envelope, requests, REQUESTS)
+    return _encode(envelope, requests)
 
 
 def decode_requests(body: bytes) -> tuple[Envelope, tuple[Request, ...]]:
@@ -203,7 +204,7 @@ def decode_requests(body: bytes) -> tuple[Envelope, tuple[Request, ...]]:
 
 def encode_replies(envelope: Envelope, replies: Sequence[Reply]) -> bytes:
     """A batch of replies as bytes."""
-    return _encode(envelope, replies, REPLIES)
+    return _encode(envelope, replies)
 
 
 def decode_replies(body: bytes) -> tuple[Envelope, tuple[Reply, ...]]:
@@ -228,30 +229,27 @@ def message_digest(message: Message) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _encode(envelope: Envelope, entries: Sequence[Any], kinds: Mapping[str, type]) -> bytes:
-    names = {kind: name for name, kind in kinds.items()}
-    tensors: dict[str, NDArray[Any]] = {}
-    said = []
-    for place, entry in enumerate(entries):
-        plain: dict[str, Any] = {"kind": names[type(entry)]}
-        for f in fields(entry):
-            value = getattr(entry, f.name)
-            if f.name == MESSAGE:
-                numbers, arrays = _plain(value.numbers), value.arrays
-                plain[MESSAGE] = {"kind": value.kind, "numbers": numbers, "arrays": list(arrays)}
-            elif f.name in TENSORS:
-                arrays = value
-                plain[f.name] = list(value)
-            if f.name in {MESSAGE, *TENSORS}:
-                tensors |= {f"{place}/{f.name}/{name}": leaf for name, leaf in arrays.items()}
-            else:
-                plain[f.name] = _plain(value)
-        said.append(plain)
+def _encode(envelope: Envelope, entries: Sequence[Any]) -> bytes:
     from safetensors.numpy import save
 
+    tensors: dict[str, NDArray[Any]] = {}
+
+    def plain(value: Any, kind: Any, key: str) -> Any:
+        if kind == Arrays:
+            tensors.update({f"{key}/{n}": np.ascontiguousarray(leaf) for n, leaf in value.items()})
+            return list(value)
+        if kind is Message:
+            numbers, arrays = _plain(value.numbers), plain(value.arrays, Arrays, key)
+            return {"kind": value.kind, "numbers": numbers, "arrays": arrays}
+        return _plain(value)
+
+    said = [
+        {"kind": type(entry).__name__.lower()}
+        | {f.name: plain(getattr(entry, f.name), f.type, f"{i}/{f.name}") for f in fields(entry)}
+        for i, entry in enumerate(entries)
+    ]
     header = json.dumps({"envelope": vars(envelope), "said": said}, allow_nan=False).encode()
-    content = save({name: np.ascontiguousarray(leaf) for name, leaf in tensors.items()})
-    body = _LENGTH.pack(len(header)) + header + content
+    body = _LENGTH.pack(len(header)) + header + save(tensors)
     if len(body) > LARGEST or len(header) > HEADER:
         raise InputError(
             f"a message of {len(body):,} bytes is larger than the {LARGEST:,} that are sent: use a "
@@ -265,12 +263,9 @@ def _decode(body: bytes, kinds: Mapping[str, type]) -> tuple[Envelope, tuple[Any
         raise InputError(f"a message has {len(body):,} bytes, more than {LARGEST:,}: refused")
     try:
         header, tensors = _taken_apart(body)
-        about = header["envelope"]
-        if set(header) != {"envelope", "said"} or set(about) != {"study", "version", "protocol"}:
+        if set(header) != {"envelope", "said"}:
             raise ValueError("unknown fields")
-        envelope = Envelope(
-            _text(about["study"]), _text(about["version"]), _whole(about["protocol"])
-        )
+        envelope: Envelope = _checked(Envelope, header["envelope"], "", {})
         if envelope.protocol != PROTOCOL:
             raise InputError(
                 f"a message of fedkoopman {envelope.version} is in protocol {envelope.protocol}, "
@@ -279,9 +274,14 @@ def _decode(body: bytes, kinds: Mapping[str, type]) -> tuple[Envelope, tuple[Any
             )
         if not isinstance(header["said"], list) or len(header["said"]) > MOST:
             raise ValueError("not a batch")
-        entries = tuple(
-            _entry(place, plain, kinds, tensors) for place, plain in enumerate(header["said"])
-        )
+        entries = []
+        for place, plain in enumerate(header["said"]):
+            name = plain.pop("kind")
+            if name not in kinds:
+                raise InputError(
+                    f"there is no request or reply {str(name)[:50]!r}: known are {', '.join(kinds)}"
+                )
+            entries.append(_checked(kinds[name], plain, str(place), tensors))
         if tensors:
             raise ValueError(f"unknown tensors {_few(tensors)}")
     except InputError:
@@ -289,7 +289,7 @@ def _decode(body: bytes, kinds: Mapping[str, type]) -> tuple[Envelope, tuple[Any
     except Exception as error:  # whatever random bytes may cause in any reader
         cause = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         raise PeerError(f"a message cannot be read ({cause}): refused") from error
-    return envelope, entries
+    return envelope, tuple(entries)
 
 
 def _taken_apart(body: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -302,35 +302,28 @@ def _taken_apart(body: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return header, load(body[_LENGTH.size + length :])
 
 
-def _entry(
-    place: int, plain: dict[str, Any], kinds: Mapping[str, type], tensors: dict[str, NDArray[Any]]
-) -> Any:
-    name = plain.pop("kind")
-    if name not in kinds:
-        raise InputError(
-            f"there is no request or reply {str(name)[:50]!r}: known are {', '.join(kinds)}"
-        )
-    kind = kinds[name]
+def _checked(kind: Any, plain: Any, key: str, tensors: dict[str, NDArray[Any]]) -> Any:
+    """An object of which every field has been checked; its tensors are removed from the others."""
     if set(plain) != {f.name for f in fields(kind)}:
-        raise ValueError(f"fields of {name} are {_few(plain)}")
+        raise ValueError(f"fields of {kind.__name__.lower()} are {_few(plain)}")
 
     def arrays(key: str, names: Any) -> dict[str, NDArray[Any]]:
-        found = {_text(n): tensors.pop(f"{place}/{key}/{n}") for n in names}
+        found = {_text(name): tensors.pop(f"{key}/{name}") for name in names}
         if any(leaf.dtype not in (np.float32, np.float64) for leaf in found.values()):
             raise ValueError("tensors are float32 or float64")
         return found
 
-    for key, value in plain.items():
-        if key == MESSAGE:
-            if set(value) != {"kind", "numbers", "arrays"}:
-                raise ValueError(f"fields of a message are {_few(value)}")
-            numbers = _numbers(value["numbers"])
-            plain[key] = Message(_text(value["kind"]), arrays(key, value["arrays"]), numbers)
-        elif key in TENSORS:
-            plain[key] = arrays(key, value)
-        else:
-            plain[key] = CHECKS[key](value)
-    return kind(**plain)
+    def checked(kind: Any, value: Any, key: str) -> Any:
+        if kind == Arrays:
+            return arrays(key, value)
+        if kind is not Message:
+            return CHECKS[kind](value)
+        if set(value) != {"kind", "numbers", "arrays"}:
+            raise ValueError(f"fields of a message are {_few(value)}")
+        text, numbers = _text(value["kind"]), _numbers(value["numbers"])
+        return Message(text, arrays(key, value["arrays"]), numbers)
+
+    return kind(**{f.name: checked(f.type, plain[f.name], f"{key}/{f.name}") for f in fields(kind)})
 
 
 def _plain(value: Any) -> Any:
@@ -372,7 +365,7 @@ def _numbers(value: Any) -> dict[str, float]:
 
 
 def _table(value: Any) -> dict[str, Any]:
-    """What JSON can say, with texts of one line; nothing else is known of it."""
+    """Any table of JSON whose texts are of one line each."""
     if not isinstance(value, dict):
         raise ValueError("scores are a table")
     _harmless(value, 0)
@@ -395,21 +388,14 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-CHECKS = {
-    "slot": _whole,
-    "included": _whole,
-    "buffered": _whole,
-    "segments": _whole,
-    "samples": _whole,
-    "windows": _whole,
-    "measure": _flag,
-    "site": _text,
-    "base": _text,
-    "reason": _text,
-    "metrics": _numbers,
-    "scores": _table,
+CHECKS: dict[Any, Callable[[Any], Any]] = {
+    int: _whole,
+    bool: _flag,
+    str: _text,
+    Mapping[str, float]: _numbers,
+    Mapping[str, Any]: _table,
 }
-"""What each field may be."""
+"""What a field of each type may hold."""
 
 
 def _few(names: Any) -> str:

@@ -179,7 +179,8 @@ def _kind(name: Any, own: type[Kind] | None) -> type[Kind]:
     if name not in KINDS:
         raise InputError(
             f"holds a model of the kind {short(name)}, and installed are {', '.join(KINDS)}: "
-            "install the package that has it, or name its class as load_model(…, kind=…)"
+            "install the package that has it, or name its class by load_model(…, kind=…) or by "
+            "--kind file.py:name"
         )
     return KINDS.find(name)
 

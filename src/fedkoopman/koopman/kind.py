@@ -38,6 +38,7 @@ class Kind(ABC):
 
     Attributes:
         name: of the kind, the same for all its shapes.
+        algorithm: by which a federation learns it, where a study says `algorithm.name = "auto"`.
         state_dim: d_x.
         components: O, the dimension of the lifted state.
         window: μ, the number of consecutive states in one input.
@@ -45,6 +46,7 @@ class Kind(ABC):
     """
 
     name: ClassVar[str]
+    algorithm: ClassVar[str] = "fedavg-m"
 
     state_dim: int
     components: int

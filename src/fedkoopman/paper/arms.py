@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.paper.result import Findings, Options, Tell
+from fedkoopman.paper.items import Findings, Options, Tell
 from fedkoopman.paths import folder_name
 from fedkoopman.version import NUMERICS
-
-__all__ = ["Arm", "Measured", "Runs", "variant"]
 
 METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
 FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}

@@ -22,7 +22,7 @@ from matplotlib.ticker import (
     NullLocator,
 )
 
-from fedkoopman.paper.result import Panel, Series
+from fedkoopman.paper.items import Panel, Series
 from fedkoopman.reports.plots import TEXT
 
 STEPS = (1, 2, 2.5, 5, 10)

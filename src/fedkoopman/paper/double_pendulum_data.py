@@ -1,4 +1,4 @@
-"""The measured double pendulum (Section V): its three trials, and when the pendulum moves.
+"""The three trials of the measured double pendulum (Section V).
 
 Myers et al. filmed a double pendulum and tracked its two links. Their archive has a folder per
 trial, with a file of times in seconds and unwrapped angles in degrees for each link. The paper's
@@ -8,38 +8,21 @@ velocity is the difference of angles 200 samples before and after, divided by th
 
 It prints θ_i − θ_j, which would be the velocity with the wrong sign.
 
-Speeds of `motion` are plain differences of neighbouring angles. The paper's velocity averages over
-0.8 s and hides fast swings.
+True states have no missing cells, unlike observations: a gap would shift all that follows in time.
 """
 
+import csv
+import math
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError
-from fedkoopman.paper.judging import all_of, number, ratio
-from fedkoopman.paper.number_rows import number_rows
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Claim
-
-__all__ = [
-    "AFTER",
-    "INTERVAL",
-    "MOVED",
-    "NOTE",
-    "TRIALS",
-    "motion",
-    "motion_claims",
-    "read_trials",
-    "states_of",
-    "velocities",
-]
-
+from fedkoopman.errors import InputError, short
 
 TRIALS = (1, 2, 3)
 LINKS = ("DPmean_data_RB0.csv", "DPmean_data_RB1.csv")
@@ -193,85 +176,52 @@ def _trial(place: PurePosixPath) -> int | None:
     return None
 
 
-MOVED = 0.05
-"""Radians from its first angle at which a link has begun to move."""
-BEGIN, AROUND = 1000, 250
-USED, AFTER = (1000, 6000), (6000, 11000)
-"""Samples that the paper takes, and as many after them."""
-SUBSIDED = 2.0
-"""Motion has largely subsided if its speed has fallen by this factor."""
-LINK_NAMES = ("upper link", "lower link")
-
-NOTE = (
-    f"Motion: a link has begun to move where its angle is {MOVED} rad from its first; “around "
-    f"sample {BEGIN}” is read as within {AROUND} samples (half a second) of it, “largely subsided” "
-    f"as a root mean square speed, by differences of neighbouring angles, at least {SUBSIDED:g} "
-    "times lower; intervals are over the trials."
-)
-
-
-def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """First motion and speeds of every trial.
+def number_rows(
+    lines: Iterable[str], columns: int, name: str, *, skipped: int = 0
+) -> NDArray[np.float64]:
+    """An array (rows, columns); blank lines may stand at the end only.
 
     Arguments:
-        trials: states (T, 4), as `read_trials` gives them.
-
-    Returns:
-        of each trial `begins`, the first sample at which a link has moved, or None; `used` and
-        `after`, the root mean square speed of both links; `last`, where `after` ends.
+        lines: of the text, after its header.
+        columns: how many cells each must have.
+        name: of the file, for messages.
+        skipped: how many lines stand before, in the count of lines.
     """
-    found = []
-    for states in trials:
-        angles = states[:, [0, 2]]
-        moved = np.flatnonzero((np.abs(angles - angles[0]) > MOVED).any(axis=1))
-        speeds = np.diff(angles, axis=0) / INTERVAL
-        used, after = (
-            np.sqrt(np.mean(speeds[first:last] ** 2, axis=0)).tolist()
-            for first, last in (USED, AFTER)
-        )
-        found.append(
-            {
-                "begins": int(moved[0]) if len(moved) else None,
-                "used": used,
-                "after": after,
-                "last": min(AFTER[1], len(speeds)),
-            }
-        )
-    return found
+    rows: list[list[float]] = []
+    blank = 0
+    reader = csv.reader(lines)
+    while True:
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise InputError(
+                f"line {reader.line_num + skipped} of {name} cannot be read ({error}): write "
+                "numbers separated by commas"
+            ) from error
+        if cells is None:
+            break
+        line = reader.line_num + skipped
+        if not any(cell.strip() for cell in cells) and len(cells) < 2:
+            blank = blank or line
+            continue
+        if blank:
+            raise InputError(f"line {blank} of {name} is blank: give every sample its numbers")
+        if len(cells) != columns:
+            raise InputError(
+                f"line {line} of {name} has {len(cells)} cells instead of {columns}: give every "
+                "line as many, separated by commas"
+            )
+        rows.append([_number(cell, line, name) for cell in cells])
+    return np.array(rows, dtype=np.float64).reshape(-1, columns)
 
 
-def motion_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
-    """The paper's statements about the samples, from what `motion` gives."""
-    begins = [trial["begins"] for trial in trials]
-    near = [begin is not None and abs(begin - BEGIN) <= AROUND for begin in begins]
-    told = ", ".join("never" if begin is None else str(begin) for begin in begins)
-    used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
-    last = min(trial["last"] for trial in trials)
-    falls = [
-        (
-            found.above(SUBSIDED),
-            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by "
-            f"{found.words}",
+def _number(cell: str, line: int, name: str) -> float:
+    try:
+        number = math.nan if "_" in cell else float(cell)  # Python reads 1_0 as 10
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(
+            f"line {line} of {name} holds {short(cell.strip())}: give a finite number in every cell"
         )
-        for i, link in enumerate(LINK_NAMES)
-        for found in [ratio(used[:, i], after[:, i])]
-    ]
-    return (
-        Claim(
-            f"the pendulums begin to move around sample {BEGIN}",
-            HOLDS if all(near) else FAILS,
-            f"first sample more than {MOVED} rad from the start, by trial: {told}",
-        ),
-        all_of(
-            f"the motion has largely subsided by sample {USED[1]}",
-            falls,
-            lead=f"root mean square speed, samples {USED[0]} to {USED[1]} against {AFTER[0]} to "
-            f"{last}: ",
-        ),
-        Claim(
-            "the excluded samples are noninformative and harmful to training",
-            OPEN,
-            "not computed",
-            "the paper speaks of preliminary experiments and shows none",
-        ),
-    )
+    return number

@@ -1,36 +1,41 @@
 """What the runs on the measured double pendulum say: claims, table, figure.
 
-Beside the runs stands how well any method can predict one sample from those before it (`limits`):
-squared errors of one step on the test recording, state by state. They are of holding the state, of
-advancing the angles by the recorded velocities, of the paper's equation, and of linear maps that
-least squares finds in all segments that the clients of a seed hold. None of them is a network: they
-show what the data and the choice of the state allow.
+Speeds of `motion` are plain differences of neighbouring angles. The paper's velocity averages over
+0.8 s and hides fast swings.
 """
 
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Measured
-from fedkoopman.paper.double_pendulum_data import NOTE, motion_claims
-from fedkoopman.paper.judging import all_of, compared, number, opposite, ratio
-from fedkoopman.paper.result import FAILS, Claim, Findings, Numbers, Panel, Series, Table
-from fedkoopman.paper.showing import (
+from fedkoopman.paper.double_pendulum_data import INTERVAL
+from fedkoopman.paper.items import (
+    FAILS,
+    HOLDS,
+    OPEN,
+    Claim,
+    Findings,
+    Numbers,
+    Panel,
+    Series,
+    Table,
+)
+from fedkoopman.paper.judging import (
+    all_of,
+    compared,
     csv_of,
     curves,
     mean_and_spread,
+    number,
+    opposite,
+    ratio,
     seeds_note,
     sources_of,
 )
-
-if TYPE_CHECKING:
-    from fedkoopman.federation.experiment import Experiment
-
-States = NDArray[np.float64]
 
 HOLD = "persistence"
 VELOCITY = "angles advanced by their velocities"
@@ -39,82 +44,6 @@ TRUE = "linear map of one state, true states"
 ESTIMATED = "linear map of one state, estimated states"
 TWO = "linear map of two states, true states"
 TWO_ESTIMATED = "linear map of two states, estimated states"
-
-
-def limits(study: Study, seed: int) -> dict[str, Any]:
-    """Errors of every way to predict, by state; errors of the estimated states; size of the test.
-
-    Arguments:
-        study: with recordings; its segments and test set are used.
-        seed: of its draws.
-    """
-    from fedkoopman.federation.sites import held_out
-    from fedkoopman.runs.experiment import experiment_of
-    from fedkoopman.systems import simulate
-
-    experiment = experiment_of(study, seed)
-    test = held_out(experiment)[0].trajectories
-    true, estimated = _segments(experiment)
-    ways: dict[str, tuple[int, Callable[[States], States]]] = {
-        HOLD: (1, lambda x: x),
-        VELOCITY: (1, lambda x: x + experiment.system.dt * x[:, [1, 1, 3, 3]] * [1, 0, 1, 0]),
-        EQUATION: (1, lambda x: simulate(experiment.system, 1, initial=x)[:, 1]),
-        TRUE: (1, _least_squares(true, 1)),
-        ESTIMATED: (1, _least_squares(estimated, 1)),
-        TWO: (2, _least_squares(true, 2)),
-        TWO_ESTIMATED: (2, _least_squares(estimated, 2)),
-    }
-    return {
-        "names": list(experiment.system.names),
-        "errors": {label: _error(test, *way).tolist() for label, way in ways.items()},
-        "test": [test.shape[0], test.shape[1] - 1],
-        "estimates": np.sqrt(np.mean((estimated - true) ** 2, axis=(0, 1))).tolist(),
-    }
-
-
-def _segments(experiment: "Experiment") -> tuple[States, States]:
-    """True and estimated states (segments, ζ, d) of all arrivals whose filter stayed finite."""
-    from fedkoopman.federation.arrivals import arrivals
-    from fedkoopman.federation.sites import Address, Sites
-    from fedkoopman.federation.workers import Workers
-
-    wanted = [
-        Address(slot, int(n))
-        for slot in range(1, experiment.slots + 1)
-        for n in np.flatnonzero(arrivals(experiment.seed, slot, experiment.clients))
-    ]
-    with Workers(1) as workers:
-        true = Sites(experiment, perfect=True).segments(wanted, workers)
-        found = Sites(experiment, perfect=False).segments(wanted, workers)
-    pairs = [(true[address], found[address]) for address in wanted]
-    good = [(x, y) for x, y in pairs if x is not None and y is not None]
-    return np.stack([x for x, _ in good]), np.stack([y for _, y in good])
-
-
-def _least_squares(segments: States, window: int) -> Callable[[States], States]:
-    """The affine map from `window` states to the next one, by least squares."""
-    x, y = _pairs(segments, window)
-    found = np.linalg.lstsq(_with_one(x), y)[0]
-    return lambda given: _with_one(given) @ found
-
-
-def _error(test: States, window: int, predict: Callable[[States], States]) -> States:
-    x, y = _pairs(test, window)
-    error: States = np.mean((predict(x) - y) ** 2, axis=0)
-    return error
-
-
-def _pairs(trajectories: States, window: int) -> tuple[States, States]:
-    """Windows (n, window · d), oldest state first, and the state that follows each."""
-    length = trajectories.shape[1] - window
-    windows = np.concatenate([trajectories[:, i : i + length] for i in range(window)], axis=-1)
-    following = trajectories[:, window:]
-    return windows.reshape(-1, windows.shape[-1]), following.reshape(-1, following.shape[-1])
-
-
-def _with_one(x: States) -> States:
-    return np.concatenate([x, np.ones((len(x), 1))], axis=1)
-
 
 RANDOM = "random windows"
 CONSECUTIVE = "consecutive windows"
@@ -135,7 +64,7 @@ COLUMNS = ("loss", "l2", "l3", "E", "E1")
 def judge(found: Mapping[str, Measured]) -> Findings:
     """The runs, by label.
 
-    The first carries what `limits` and `double_pendulum_data.motion` give.
+    The first carries what `fig_double_pendulum.limits` and `motion` give.
     """
     arms = list(found.values())
     limits = found[RANDOM].table["limits"]
@@ -323,3 +252,87 @@ def _limits_csv(limits: Mapping[str, Any]) -> Numbers:
         for label, values in limits["errors"].items()
     ]
     return Numbers("limits", columns, tuple(rows))
+
+
+MOVED = 0.05
+"""Radians from its first angle at which a link has begun to move."""
+BEGIN, AROUND = 1000, 250
+USED, AFTER = (1000, 6000), (6000, 11000)
+"""Samples that the paper takes, and as many after them."""
+SUBSIDED = 2.0
+"""Motion has largely subsided if its speed has fallen by this factor."""
+LINK_NAMES = ("upper link", "lower link")
+
+NOTE = (
+    f"Motion: a link has begun to move where its angle is {MOVED} rad from its first; “around "
+    f"sample {BEGIN}” is read as within {AROUND} samples (half a second) of it, “largely subsided” "
+    f"as a root mean square speed, by differences of neighbouring angles, at least {SUBSIDED:g} "
+    "times lower; intervals are over the trials."
+)
+
+
+def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
+    """First motion and speeds of every trial.
+
+    Arguments:
+        trials: states (T, 4), as `read_trials` gives them.
+
+    Returns:
+        of each trial `begins`, the first sample at which a link has moved, or None; `used` and
+        `after`, the root mean square speed of both links; `last`, where `after` ends.
+    """
+    found = []
+    for states in trials:
+        angles = states[:, [0, 2]]
+        moved = np.flatnonzero((np.abs(angles - angles[0]) > MOVED).any(axis=1))
+        speeds = np.diff(angles, axis=0) / INTERVAL
+        used, after = (
+            np.sqrt(np.mean(speeds[first:last] ** 2, axis=0)).tolist()
+            for first, last in (USED, AFTER)
+        )
+        found.append(
+            {
+                "begins": int(moved[0]) if len(moved) else None,
+                "used": used,
+                "after": after,
+                "last": min(AFTER[1], len(speeds)),
+            }
+        )
+    return found
+
+
+def motion_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
+    """The paper's statements about the samples, from what `motion` gives."""
+    begins = [trial["begins"] for trial in trials]
+    near = [begin is not None and abs(begin - BEGIN) <= AROUND for begin in begins]
+    told = ", ".join("never" if begin is None else str(begin) for begin in begins)
+    used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
+    last = min(trial["last"] for trial in trials)
+    falls = [
+        (
+            found.above(SUBSIDED),
+            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by "
+            f"{found.words}",
+        )
+        for i, link in enumerate(LINK_NAMES)
+        for found in [ratio(used[:, i], after[:, i])]
+    ]
+    return (
+        Claim(
+            f"the pendulums begin to move around sample {BEGIN}",
+            HOLDS if all(near) else FAILS,
+            f"first sample more than {MOVED} rad from the start, by trial: {told}",
+        ),
+        all_of(
+            f"the motion has largely subsided by sample {USED[1]}",
+            falls,
+            lead=f"root mean square speed, samples {USED[0]} to {USED[1]} against {AFTER[0]} to "
+            f"{last}: ",
+        ),
+        Claim(
+            "the excluded samples are noninformative and harmful to training",
+            OPEN,
+            "not computed",
+            "the paper speaks of preliminary experiments and shows none",
+        ),
+    )

@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Claim
-
-__all__ = ["EKF", "PARTICLE", "RESAMPLED", "UKF", "Score", "estimator_claims", "readings"]
+from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Claim
 
 UKF, RESAMPLED = "UKF", "UKF with resampling"
 EKF, PARTICLE = "Extended Kalman filter", "Particle filter"

@@ -3,9 +3,8 @@
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import UNDECIDED, all_of, dips, ratio
-from fedkoopman.paper.result import HOLDS, Claim, Findings, Options
-from fedkoopman.paper.showing import against, curves, grows, shown
+from fedkoopman.paper.items import HOLDS, Claim, Findings, Options
+from fedkoopman.paper.judging import UNDECIDED, against, all_of, curves, dips, grows, ratio, shown
 
 COUNTS = (1, 2, 3, 5, 10, 15, 20, 25)
 

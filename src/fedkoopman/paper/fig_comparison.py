@@ -5,9 +5,8 @@ import itertools
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, ratio, within
-from fedkoopman.paper.result import Claim, Findings, Options, Panel, Series
-from fedkoopman.paper.showing import curves, shown
+from fedkoopman.paper.items import Claim, Findings, Options, Panel, Series
+from fedkoopman.paper.judging import all_of, compared, curves, ratio, shown, within
 
 SCHEMES = {
     "KF-FedKL": "kf-fedkl",

@@ -3,9 +3,8 @@
 import itertools
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, number, trend
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import against, curves, grows, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import against, all_of, compared, curves, grows, number, shown, trend
 
 EPOCHS = (1, 5, 10, 20, 30, 50)
 

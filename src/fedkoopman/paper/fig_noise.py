@@ -2,9 +2,8 @@
 
 from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, opposite, ratio, trend, within
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import curves, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import all_of, compared, curves, opposite, ratio, shown, trend, within
 
 CLIENTS = 5
 NOISY = 3

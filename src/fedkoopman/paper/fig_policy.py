@@ -1,9 +1,18 @@
 """Fig. 7d: which clients train in a slot."""
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, or_infinity, ratio, within
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import against, curves, grows, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import (
+    against,
+    all_of,
+    compared,
+    curves,
+    grows,
+    or_infinity,
+    ratio,
+    shown,
+    within,
+)
 
 THRESHOLDS = (1, 3, 5, 7, 9)
 BEST = "Threshold ρ = 7"

@@ -1,9 +1,8 @@
 """Fig. 7b: prediction error against the probability of a successful observation."""
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, dips
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import against, curves, grows, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import against, all_of, curves, dips, grows, shown
 
 PROBABILITIES = tuple(i / 10 for i in range(1, 11))
 

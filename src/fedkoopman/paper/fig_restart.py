@@ -1,9 +1,8 @@
 """Fig. 7f: how seldom the system starts anew, and so how alike the data is."""
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, trend
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import against, curves, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import against, all_of, compared, curves, shown, trend
 
 INTERVALS = (1, 2, 5, 10, 20, 50)
 FALL = 10.0

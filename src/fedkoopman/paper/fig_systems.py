@@ -3,9 +3,8 @@
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared
-from fedkoopman.paper.result import Findings, Options
-from fedkoopman.paper.showing import curves, shown
+from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.judging import all_of, compared, curves, shown
 
 SYSTEMS = {"Van der Pol": "van-der-pol", "pendulum": "pendulum", "Lorenz63": "lorenz63"}
 FALL = 10.0

@@ -3,9 +3,8 @@
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import all_of, compared, number, ratio
-from fedkoopman.paper.result import FAILS, HOLDS, Findings, Options, Series
-from fedkoopman.paper.showing import curves, shown
+from fedkoopman.paper.items import FAILS, HOLDS, Findings, Options, Series
+from fedkoopman.paper.judging import all_of, compared, curves, number, ratio, shown
 
 LABEL = "YNI"
 QUICK, FALL = 0.25, 100.0

@@ -25,10 +25,8 @@ from fedkoopman.paper.axes import (
     names_height,
     text_width,
 )
-from fedkoopman.paper.result import Panel
+from fedkoopman.paper.items import Panel
 from fedkoopman.reports.plots import TEXT
-
-__all__ = ["draw", "save"]
 
 ONE_COLUMN, PAGE = 3.5, 7.16
 """Widths in inches of one column and of both."""

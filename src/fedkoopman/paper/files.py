@@ -15,9 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fedkoopman.durable import write_whole, writing
-from fedkoopman.paper.result import Numbers, Reproduced
-
-__all__ = ["Saved", "read_numbers", "read_saved", "write_index", "write_item", "write_numbers"]
+from fedkoopman.paper.items import Numbers, Reproduced
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Pages of reproduced items, in HTML and Markdown: one of each, and one over all of them.
+"""Reproduced items as HTML and Markdown, one page of each and one over all, and in a terminal.
 
 The HTML pages need no scripts.
 """
@@ -10,11 +10,12 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from fedkoopman.paper.result import (
+from fedkoopman.paper.items import (
     FAILS,
     FAST,
     HOLDS,
     OPEN,
+    VERDICTS,
     Claim,
     Reproduced,
     Table,
@@ -22,21 +23,15 @@ from fedkoopman.paper.result import (
     counts,
     worded,
 )
-
-__all__ = ["index_page", "item_markdown", "item_page", "paper_markdown"]
-
+from fedkoopman.reports.page import code, folded
+from fedkoopman.reports.tables import plain_console
 
 BADGES = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?")}
 """Class and sign of each verdict."""
 
 
 def item_page(item: Reproduced, image: bytes | None) -> str:
-    """A whole page.
-
-    Arguments:
-        item: what it tells.
-        image: the figure as PNG, which becomes part of the page; None for a table.
-    """
+    """A whole page, with the figure as PNG inside it; None for a table."""
     parts = [
         f"<h1>{escape(item.heading)}</h1>",
         f'<p class="lede">{escape(item.paper)} of the paper, reproduced as '
@@ -57,16 +52,12 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
     if item.findings.notes:
         notes = "".join(f"<li>{escape(note)}</li>\n" for note in item.findings.notes)
         parts += ["<h2>Notes</h2>", f"<ul>\n{notes}</ul>"]
-    parts += ["<h2>How it was made</h2>", _code(item.command), _sources(item), _files(item)]
+    parts += ["<h2>How it was made</h2>", code(item.command), _sources(item), _files(item)]
     return _page(f"{item.paper}: {item.heading}", parts)
 
 
 def index_page(items: Sequence[Reproduced]) -> str:
-    """A page over all items, beside their directories.
-
-    Arguments:
-        items: in the order in which they are shown.
-    """
+    """A page over all items in the order in which they are shown, beside their directories."""
     facts = "".join(
         f"<div><dt>{_badge(verdict)}</dt><dd>{number}</dd></div>"
         for verdict, number in counts(items).items()
@@ -89,7 +80,7 @@ def index_page(items: Sequence[Reproduced]) -> str:
             f'<h2><a href="{address}">{escape(item.paper)}: {escape(item.heading)}</a></h2>',
             f'<div class="item"><div>{_thumbnail(item, address)}</div>\n<ul>\n{claims}</ul></div>',
         ]
-    parts += ["<h2>How it was made</h2>", _code(commands(items))]
+    parts += ["<h2>How it was made</h2>", code(commands(items))]
     return _page("The paper, reproduced", parts)
 
 
@@ -138,8 +129,8 @@ def _sources(item: Reproduced) -> str:
     sources = item.findings.sources
     if not sources:
         return ""
-    each = [_folded(label, _code(text)) for label, text in sources]
-    return _folded(f"The exact study of each row and line ({len(sources)})", "\n".join(each))
+    each = [folded(label, code(text)) for label, text in sources]
+    return folded(f"The exact study of each row and line ({len(sources)})", "\n".join(each))
 
 
 def _files(item: Reproduced) -> str:
@@ -154,14 +145,6 @@ def _thumbnail(item: Reproduced, address: str) -> str:
         return f'<p class="caption">A table: <a href="{address}">{escape(item.name)}</a></p>'
     source = escape(f"{item.name}/{item.name}.png")
     return f'<a href="{address}"><img src="{source}" alt="{escape(item.description)}"></a>'
-
-
-def _code(text: str) -> str:
-    return f"<pre><code>{escape(text)}</code></pre>"
-
-
-def _folded(line: str, content: str) -> str:
-    return f"<details><summary>{escape(line)}</summary>\n{content}\n</details>"
 
 
 def item_markdown(item: Reproduced) -> str:
@@ -260,3 +243,84 @@ def _markdown_code(text: str) -> str:
     """Text to be read letter by letter."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{' '.join(text.split())}{fence}"
+
+
+COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
+LABEL = 24
+"""Columns for a row's label; a longer one takes several lines where there is no room."""
+
+GAP = 3
+"""Width of the gap between two columns of a table."""
+
+
+def show(item: Reproduced) -> None:
+    """Print the item's table and what it says about each of the paper's claims."""
+    from rich import box
+    from rich.padding import Padding
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = plain_console()
+    console.print()
+    console.print(Text(f"{item.paper}: {item.heading}", style="bold"))
+    if item.fast:
+        console.print(Text(FAST, style="yellow"))
+    table = item.findings.table
+    for group, widths in _groups(table, console.width):
+        grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+        for i, width in zip(group, widths, strict=True):
+            grid.add_column(Text(table.columns[i]), overflow="fold", width=width)
+        for row in table.rows:
+            grid.add_row(*(Text(row[i]) for i in group))
+        console.print(grid)
+    for claim in item.findings.claims:
+        style = COLOURS[claim.verdict]
+        console.print(Text.assemble((claim.verdict, f"bold {style}"), ": ", worded(claim)))
+        for line in filter(None, (claim.evidence, claim.why)):
+            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
+
+
+def show_counts(items: Sequence[Reproduced]) -> None:
+    """Print how many claims of each item, and of all, have each verdict."""
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    console = plain_console()
+    grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True)
+    grid.add_column("item", footer="all")
+    grid.add_column("paper")
+    for verdict, count in counts(items).items():
+        style = COLOURS[verdict]
+        grid.add_column(Text(verdict, style=style), Text(str(count)), justify="right", style=style)
+    for item in items:
+        found = counts([item])
+        cells = [str(found[verdict] or "") for verdict in VERDICTS]
+        grid.add_row(*map(Text, (item.name, item.paper, *cells)))
+    console.print(grid)
+    if any(item.fast for item in items):
+        console.print(Text(FAST, style="yellow"))
+
+
+def _groups(table: Table, width: int) -> list[tuple[list[int], list[int]]]:
+    """The columns and their widths, in groups that fit, each with the first column before it.
+
+    If all columns do not fit as they are, headings are broken between words, and so are long
+    labels.
+    """
+    from rich.cells import cell_len
+
+    natural, broken = [], []
+    for i, heading in enumerate(table.columns):
+        cells = [row[i] for row in table.rows]
+        longest = max((cell_len(cell) for cell in cells), default=0)
+        word = max(cell_len(word) for cell in (heading, *cells) for word in cell.split() or [""])
+        natural.append(max(longest, cell_len(heading)))
+        broken.append(max(word, min(longest, LABEL) if i == 0 else longest))
+    widths = natural if sum(natural) + GAP * len(natural) <= width else broken
+    groups = [[0]]
+    for i in range(1, len(widths)):
+        if len(groups[-1]) > 1 and sum(GAP + widths[j] for j in [*groups[-1], i]) > width:
+            groups.append([0])
+        groups[-1].append(i)
+    return [(group, [widths[i] for i in group]) for group in groups]

@@ -29,9 +29,6 @@ from numpy.typing import NDArray
 
 from fedkoopman.theory import Constants, selected
 
-__all__ = ["Draws", "Expected", "Process", "Quadratics", "draw_quadratics", "expect", "simulate"]
-
-
 Process = Literal["appendix", "fedavg-m"]
 Array = NDArray[np.float64]
 

@@ -3,9 +3,19 @@
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.judging import UNDECIDED, Interval, all_of, number, opposite, ratio
-from fedkoopman.paper.result import HOLDS, OPEN, Claim, Findings, Options, Table
-from fedkoopman.paper.showing import csv_of, mean_and_spread, seeds_note, sources_of
+from fedkoopman.paper.items import HOLDS, OPEN, Claim, Findings, Options, Table
+from fedkoopman.paper.judging import (
+    UNDECIDED,
+    Interval,
+    all_of,
+    csv_of,
+    mean_and_spread,
+    number,
+    opposite,
+    ratio,
+    seeds_note,
+    sources_of,
+)
 
 LOSSES = ("l1", "l2", "l3")
 FULL = "[1/3, 1/3, 1/3]"

@@ -25,7 +25,7 @@ from fedkoopman.paper.estimators_judging import (
     estimator_claims,
     readings,
 )
-from fedkoopman.paper.result import Findings, Numbers, Options, Table, Tell
+from fedkoopman.paper.items import Findings, Numbers, Options, Table, Tell
 from fedkoopman.sensors import LinearSensor, Sensor, observe
 from fedkoopman.systems import Lorenz63, simulate
 from fedkoopman.version import NUMERICS

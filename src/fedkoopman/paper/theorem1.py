@@ -9,14 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.paper.items import Findings, Numbers, Options, Panel, Series, Table, Tell
 from fedkoopman.paper.judging import number
 from fedkoopman.paper.quadratics import Quadratics, draw_quadratics
-from fedkoopman.paper.result import Findings, Numbers, Options, Panel, Series, Table, Tell
 from fedkoopman.paper.theorem1_claims import PROCESSES, Row, all_steps, claims_of, notes_of
 from fedkoopman.paper.theorem1_comparison import compare, compare_draws, uneven_errors
 from fedkoopman.version import NUMERICS
-
-__all__ = ["ITEM"]
 
 PROBLEM: dict[str, Any] = {
     "clients": 5, "dim": 2, "smoothness": 2.0, "convexity": 1.0, "heterogeneity": 1.0,

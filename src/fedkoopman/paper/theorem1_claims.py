@@ -5,19 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from fedkoopman.paper.items import FAILS, HOLDS, Claim
 from fedkoopman.paper.judging import number
-from fedkoopman.paper.result import FAILS, HOLDS, Claim
-
-__all__ = [
-    "PROCESSES",
-    "Row",
-    "all_steps",
-    "claims_of",
-    "first_violation",
-    "notes_of",
-    "problems_of",
-]
-
 
 Row = dict[str, Any]
 

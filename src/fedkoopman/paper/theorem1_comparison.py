@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from fedkoopman.paper.quadratics import Expected, Process, Quadratics, expect, simulate
 from fedkoopman.theory import bound, decreasing_steps, selected
 
-__all__ = ["Compared", "compare", "compare_draws", "uneven_errors"]
-
 Array = NDArray[np.float64]
 
 PROCESSES: tuple[Process, ...] = ("appendix", "fedavg-m")

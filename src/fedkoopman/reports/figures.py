@@ -6,8 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedkoopman.reports.plots import BAND, LINE, TEXT
-from fedkoopman.reports.run_files import SeedRecords
-from fedkoopman.reports.run_statistics import Curve
+from fedkoopman.reports.run_files import Curve, SeedRecords
 
 ORANGE, GREEN, RED = "#e69f00", "#009e73", "#d55e00"
 """Used beside the blue of the other plots; colour-blind readers can tell them apart."""

@@ -8,9 +8,10 @@ from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING
 
-import plotly.graph_objects as go
-from plotly.offline import get_plotlyjs
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Page:
 
     def table(
         self, name: str, head: Sequence[Cell], rows: Sequence[Sequence[Cell]], *,
-        folded: str = "", low: bool = False,
+        below: str = "", low: bool = False,
     ) -> None:  # fmt: skip
         """Add a table whose rows begin with their heading.
 
@@ -55,7 +56,7 @@ class Page:
             name: unique on the page.
             head: the columns' headings.
             rows: each as long as the head.
-            folded: the line that opens the table; without it, the table stands open.
+            below: the line that opens the table; without it, the table stands open.
             low: no higher than a figure; what is more scrolls.
         """
         top = "".join(f'<th scope="col"{_class(c.style)}>{escape(c.text)}</th>' for c in head)
@@ -70,9 +71,9 @@ class Page:
             f"<tbody>{body}</tbody></table>"
         )
         table = f"<div{_class('scroll low' if low else 'scroll')}>{table}</div>"
-        self._parts.append(_folded(folded, table) if folded else table)
+        self._parts.append(folded(below, table))
 
-    def chart(self, name: str, figure: go.Figure, description: str) -> None:
+    def chart(self, name: str, figure: "go.Figure", description: str) -> None:
         """Add a figure.
 
         Arguments:
@@ -93,10 +94,9 @@ class Page:
         yield
         self._parts.append("</div>")
 
-    def code(self, text: str, folded: str = "") -> None:
-        """Add text in a fixed-width font; `folded` as in `table`."""
-        block = f"<pre><code>{escape(text)}</code></pre>"
-        self._parts.append(_folded(folded, block) if folded else block)
+    def code(self, text: str, below: str = "") -> None:
+        """Add text in a fixed-width font; `below` as in `table`."""
+        self._parts.append(folded(below, code(text)))
 
     def without_scripts(self, text: str) -> None:
         """Add a paragraph that is shown only where scripts are off."""
@@ -120,6 +120,8 @@ class Page:
 
 @cache
 def _plotly() -> bytes:
+    from plotly.offline import get_plotlyjs
+
     return get_plotlyjs().encode()
 
 
@@ -128,14 +130,17 @@ def number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if math.isfinite(value) else "not finite"
 
 
-def counted(amount: int, noun: str) -> str:
-    """A count with its noun, in the singular or plural."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
 def _class(style: str) -> str:
     return f' class="{escape(style)}"' if style else ""
 
 
-def _folded(line: str, content: str) -> str:
+def code(text: str) -> str:
+    """Text in a fixed-width font."""
+    return f"<pre><code>{escape(text)}</code></pre>"
+
+
+def folded(line: str, content: str) -> str:
+    """Content that is hidden below a line until a reader opens it; without a line, it is shown."""
+    if not line:
+        return content
     return f"<details><summary>{escape(line)}</summary>\n{content}\n</details>"

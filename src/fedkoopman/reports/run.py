@@ -8,12 +8,19 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.durable import written_whole
-from fedkoopman.reports import run_statistics as statistics
 from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, curves_figure
-from fedkoopman.reports.page import Cell, Page, counted, number
-from fedkoopman.reports.run_files import RunFiles, read_run
+from fedkoopman.reports.page import Cell, Page, number
+from fedkoopman.reports.run_files import (
+    RunFiles,
+    Spread,
+    learning_curve,
+    not_finite,
+    read_run,
+    tail_spread,
+    untrained,
+)
 from fedkoopman.reports.run_model import spectrum_section, trajectory_section
-from fedkoopman.reports.run_statistics import Spread
+from fedkoopman.reports.tables import counted
 
 SYMBOLS = {"l1": "ℓ1", "l2": "ℓ2", "l3": "ℓ3", "E": "E", "horizon": "horizon"}
 MEANINGS = {
@@ -73,11 +80,11 @@ def _overview(page: Page, run: RunFiles) -> None:
     tail = min(run.tail, max(1, int(max(seed.slots[-1] for seed in run.seeds))))
     rows = []
     for metric, symbol in SYMBOLS.items():
-        before = statistics.untrained(run, metric)
+        before = untrained(run, metric)
         rows.append(
             [
                 Cell(symbol),
-                Cell(_spread(statistics.tail_spread(run, metric), several), "number strong"),
+                Cell(_spread(tail_spread(run, metric), several), "number strong"),
                 Cell("–" if before is None else _spread(before, several), "number"),
                 Cell(MEANINGS[metric], "meaning"),
             ]
@@ -92,14 +99,17 @@ def _overview(page: Page, run: RunFiles) -> None:
     page.table("summary", head, rows)
 
     per_seed = " per seed" if several else ""
-    dropped = statistics.dropped_segments(run)
+    trainings = np.mean([sum(ids.size for ids in seed.active) for seed in run.seeds])
+    samples = np.mean([seed.samples for seed in run.seeds])
+    dropped = sum(ids.size for seed in run.seeds for ids in seed.dropped)
+    seconds = (run.summary or {}).get("seconds")
+    if seconds is None:
+        seconds = max(seed.seconds for seed in run.seeds)
     page.facts(
         {
-            f"client trainings{per_seed}": f"{statistics.client_updates(run):,.1f}".removesuffix(
-                ".0"
-            ),
-            f"trained samples{per_seed}": f"{round(statistics.trained_samples(run)):,}",
-            "seconds": f"{statistics.seconds(run):,.1f}",
+            f"client trainings{per_seed}": f"{trainings:,.1f}".removesuffix(".0"),
+            f"trained samples{per_seed}": f"{round(samples):,}",
+            "seconds": f"{seconds:,.1f}",
         }
         | ({"segments dropped (estimate diverged)": f"{dropped:,}"} if dropped else {})
     )
@@ -119,13 +129,13 @@ def _learning(page: Page, run: RunFiles) -> None:
         )
     if len(reached := {int(seed.slots[-1]) for seed in run.seeds}) > 1:
         caption += f" Past slot {min(reached)} they are over the seeds that have got there."
-    curves = {m: statistics.learning_curve(run.seeds, m) for m in ("l1", "l2", "l3", "E")}
+    curves = {m: learning_curve(run.seeds, m) for m in ("l1", "l2", "l3", "E")}
     last = int(curves["E"].slots[-1])
     tail_from = last - run.tail + 0.5 if last > run.tail else None
     if tail_from is not None:
         caption += " The shaded slots are those of the means above."
     page.paragraph(caption, "caption")
-    if counts := statistics.not_finite(run):
+    if counts := not_finite(run):
         where = ", ".join(f"{counted(n, 'slot')} of seed {seed}" for seed, n in counts.items())
         page.paragraph(f"Not finite, and so shown as gaps: {where}.", "notice")
     losses = {SYMBOLS[m]: curves[m] for m in ("l1", "l2", "l3")}
@@ -140,7 +150,7 @@ def _learning(page: Page, run: RunFiles) -> None:
         [Cell(str(slots[i])), *(Cell(number(curves[m].mean[i]), "number") for m in curves)]
         for i in chosen
     ]
-    page.table("curves", head, rows, folded="Some of these numbers")
+    page.table("curves", head, rows, below="Some of these numbers")
 
 
 def _clients(page: Page, run: RunFiles) -> None:
@@ -177,7 +187,7 @@ def _again(page: Page, run: RunFiles) -> None:
     page.heading("The study")
     page.paragraph(how, "caption")
     page.code("\n".join(commands))
-    page.code(run.toml.strip(), folded="The whole study (study.toml)")
+    page.code(run.toml.strip(), below="The whole study (study.toml)")
 
 
 def _commands(seeds: list[int], default: int) -> list[str]:

@@ -1,4 +1,7 @@
-"""What a run left on disk, read back for display: a run may still be going on."""
+"""What a run left on disk, read back for display, and its means and spreads over seeds.
+
+A run may still be going on.
+"""
 
 import json
 import re
@@ -9,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.toml import parse_toml
+from fedkoopman.config.loader import parse_toml
 from fedkoopman.errors import InputError, system_error
 
 METRICS = ("l1", "l2", "l3", "E", "horizon")
@@ -96,20 +99,22 @@ class RunFiles:
 
 
 def read_run(directory: Path) -> RunFiles:
-    """Read a run directory of one seed, or of several in `seed-K/`.
-
-    Arguments:
-        directory: what `fedkoopman run --out` wrote, finished or not.
-    """
+    """Read what `fedkoopman run --out` wrote, finished or not: one seed or several `seed-K/`."""
     if not directory.is_dir():
         raise InputError(f"there is no run directory {directory}: give what --out named")
-    folders = _seed_folders(directory)
+    named = {path: re.fullmatch(r"seed-(-?\d+)", path.name) for path in directory.iterdir()}
+    found = {int(match[1]): path for path, match in named.items() if match and path.is_dir()}
+    folders: dict[int | None, Path] = {seed: found[seed] for seed in sorted(found)}
     if (directory / "records.jsonl").is_file() or not folders:
         folders = {None: directory}
     toml_path = directory / "study.toml"
     if not toml_path.is_file():
         toml_path = next(iter(folders.values())) / "study.toml"
-    toml, study = _read_study(toml_path)
+    toml = _read_text(toml_path)
+    try:
+        study = parse_toml(toml)
+    except ValueError as error:
+        raise InputError(f"{toml_path} is not TOML ({error}): restore the file") from error
 
     seeds, waiting, first = [], [], None
     for seed, folder in folders.items():
@@ -139,14 +144,6 @@ def read_run(directory: Path) -> RunFiles:
     )
 
 
-def _seed_folders(directory: Path) -> dict[int | None, Path]:
-    found: dict[int, Path] = {}
-    for path in directory.iterdir():
-        if path.is_dir() and (match := re.fullmatch(r"seed-(-?\d+)", path.name)):
-            found[int(match[1])] = path
-    return {seed: found[seed] for seed in sorted(found)}
-
-
 def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -156,14 +153,6 @@ def _read_text(path: Path) -> str:
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {error}") from error
-
-
-def _read_study(path: Path) -> tuple[str, dict[str, Any]]:
-    text = _read_text(path)
-    try:
-        return text, parse_toml(text)
-    except ValueError as error:
-        raise InputError(f"{path} is not TOML ({error}): restore the file") from error
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -265,3 +254,80 @@ def _matrix(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
     """Rows of numbers, with null as NaN."""
     matrix = np.array(rows, dtype=float)
     return np.where(np.isfinite(matrix), matrix, np.nan)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric over slots, averaged over seeds."""
+
+    slots: np.ndarray
+    mean: np.ndarray
+    """NaN where any seed's value was not finite: a mean of the rest would hide it."""
+    low: np.ndarray
+    high: np.ndarray
+    """One standard deviation to either side; equal to the mean where there is one seed."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A number over seeds."""
+
+    mean: float
+    std: float
+
+
+def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
+    """The mean of a metric in each slot over the seeds that have reached it.
+
+    The losses and errors are never negative and are drawn on a logarithmic axis, so the band is
+    not let fall below the lowest seed: there mean − std can be anywhere down to below zero.
+    """
+    slots = np.unique(np.concatenate([seed.slots for seed in seeds]))
+    values = np.full((len(seeds), len(slots)), np.nan)
+    reached = np.zeros(values.shape, bool)
+    for row, seed in enumerate(seeds):
+        columns = np.searchsorted(slots, seed.slots)
+        values[row, columns] = seed.metrics[metric]
+        reached[row, columns] = True
+    count = reached.sum(axis=0)
+    mean = np.where(reached, values, 0).sum(axis=0) / count
+    squares = np.where(reached, (values - mean) ** 2, 0).sum(axis=0)
+    std = np.sqrt(squares / np.maximum(count - 1, 1))
+    lowest = np.where(reached, values, np.inf).min(axis=0)
+    return Curve(slots=slots, mean=mean, low=np.maximum(mean - std, lowest), high=mean + std)
+
+
+def _tail_mean(seed: SeedRecords, metric: str, tail: int) -> float:
+    """The mean over a seed's last slots, without the untrained model; NaN if any is not finite."""
+    trained = seed.slots > 0
+    values = seed.metrics[metric]
+    return float(np.mean(values[trained][-tail:] if trained.any() else values))
+
+
+def _over_seeds(values: list[float]) -> Spread:
+    """Mean and standard deviation (n − 1; 0 for one seed)."""
+    several = len(values) > 1
+    return Spread(float(np.mean(values)), float(np.std(values, ddof=1)) if several else 0.0)
+
+
+def tail_spread(run: RunFiles, metric: str) -> Spread:
+    """What the run's summary says of a metric; of an unfinished run, what its records say."""
+    if run.summary is not None and isinstance(told := run.summary.get(metric), Mapping):
+        return Spread(*(_finite(told.get(name)) for name in ("mean", "std")))
+    return _over_seeds([_tail_mean(seed, metric, run.tail) for seed in run.seeds])
+
+
+def untrained(run: RunFiles, metric: str) -> Spread | None:
+    """The metric of the untrained models; None if a run has no slot 0."""
+    if any(seed.slots[0] != 0 for seed in run.seeds):
+        return None
+    return _over_seeds([float(seed.metrics[metric][0]) for seed in run.seeds])
+
+
+def not_finite(run: RunFiles) -> dict[int, int]:
+    """Slots per seed in which some metric was not finite, where there are any."""
+    counts = {
+        seed.seed: int(np.isnan(np.array(list(seed.metrics.values()))).any(axis=0).sum())
+        for seed in run.seeds
+    }
+    return {seed: count for seed, count in counts.items() if count}

@@ -12,9 +12,10 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fedkoopman.reports.figures import AXIS, GREY, GRID, RED, dress, faint, new_figure, plain
-from fedkoopman.reports.page import Cell, Page, counted
+from fedkoopman.reports.page import Cell, Page
 from fedkoopman.reports.plots import LINE, MOST_POINTS
 from fedkoopman.reports.run_files import Rollout, RunFiles
+from fedkoopman.reports.tables import counted
 
 
 @dataclass(frozen=True)

@@ -6,17 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import believed_systems, method_of, noise_of, sensor_of, system_of
+from fedkoopman.config.parts import (
+    algorithm_of,
+    architecture_of,
+    believed_systems,
+    method_of,
+    noise_of,
+    sensor_of,
+    system_of,
+)
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithm import Problem
-from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.arrivals import Deliveries
 from fedkoopman.federation.experiment import Client, Experiment, Filter
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.streams import subseed
-from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites
 from fedkoopman.sensors import SENSORS
@@ -33,20 +39,12 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
         system: with its parameters estimated, where the study leaves some open.
     """
     system = system or system_of(study)
-    network, training, evaluation = study.network, study.training, study.evaluation
+    training, evaluation = study.training, study.evaluation
     w1, w2, w3 = training.loss_weights
     return Problem(
         seed=seed,
         system=system,
-        architecture=KINDS.find("paper").of(
-            state_dim=system.dim,
-            components=network.components_for(system.dim),
-            hidden_layers=network.hidden_layers,
-            width=network.width,
-            activation=network.activation,
-            window=network.window,
-            depth=network.depth,
-        ),
+        architecture=architecture_of(study, system),
         training=Training(
             epochs=training.epochs,
             batch=training.batch,
@@ -57,7 +55,7 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
             loss_weights=(w1, w2, w3),
             precision=training.precision,
         ),
-        algorithm=ALGORITHMS.find(_algorithm(study), study.root),
+        algorithm=algorithm_of(study),
         aggregator=AGGREGATORS.find(study.aggregation.rule, study.root),
         policy=POLICIES.find(study.policy.name, study.root),
         segments=per_client(study.policy.segments, clients),
@@ -170,12 +168,6 @@ def _deliveries(study: Study, sites: Sites) -> Deliveries:
         repeat=study.sites.repeat and study.sites.arrivals == "drawn",
         every_slot=study.sites.arrivals == "live",
     )
-
-
-def _algorithm(study: Study) -> str:
-    """The algorithm's name; "auto" is what the model kind needs."""
-    name = study.algorithm.name
-    return "fedavg-m" if name == "auto" else name
 
 
 def _filter(study: Study, system: System) -> Filter:

@@ -12,10 +12,10 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.observations import Observations
+from fedkoopman.data.estimator import initial_state, observation_noise
+from fedkoopman.data.observations import Observations, SiteStates
 from fedkoopman.data.segments import segments
-from fedkoopman.data.site_knowledge import guessed_noise
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.time_grid import grid_places, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
 from fedkoopman.koopman.card import state_names
@@ -23,13 +23,7 @@ from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, enough
 from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
 from fedkoopman.paths import shown
-from fedkoopman.runs.site_estimation import check_width, initial_mean, seen_alone
-from fedkoopman.sensors import Sensor
-
-__all__ = ["Prediction", "predict_observations", "predict_site", "predict_states"]
-
-OFF_GRID = 0.1
-"""How far an instant may be off the model's grid, in sampling intervals."""
+from fedkoopman.runs.site_estimation import check_width, seen_alone
 
 
 @dataclass(frozen=True)
@@ -88,55 +82,6 @@ def predict_states(
     return Prediction(past, _future(past, found), basis)
 
 
-def predict_observations(
-    model: Fitted,
-    sensor: Sensor,
-    observations: Observations,
-    steps: int,
-    *,
-    observation_noise: Any,
-    process_noise: Any = None,
-    initial_mean: Any = None,
-    initial_cov: Any = 1.0,
-) -> Prediction:
-    """Filter observations through the model, then forecast from the last state.
-
-    Arguments:
-        sensor, observations: how the state is seen, and what was seen; NaN is missing.
-        steps: how many applications of K.
-        observation_noise, initial_mean, initial_cov: as `KoopmanFilter` takes them.
-        process_noise: in lifted coordinates; None takes the model's own.
-    """
-    learned = model.learned_
-    seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
-    kalman = KoopmanFilter(
-        model,
-        sensor,
-        observation_noise=observation_noise,
-        process_noise=process_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
-        found = kalman.filter(list(seen.trajectories))
-    ok = np.atleast_1d(found.ok)
-    if not ok.all():
-        raise ComputationError(
-            f"the filter diverged on {seen.where(int(np.argmin(ok)))}, nothing is written: check "
-            "units, the sensor and its noise, or whether the model knows such states"
-        )
-    observed = [seen_alone(sensor, z, learned.architecture.state_dim) for z in seen.trajectories]
-    past = replace(
-        _states(model, seen, list(found.mean), list(found.cov), observed),
-        log_likelihood=float(np.sum(found.log_likelihood)),
-        consistency=str(nis(found)),
-    )
-    whose = "in its training" if process_noise is None else "as given"
-    basis = f"the filter's covariance and the model's errors {whose}"
-    return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
-
-
 def predict_site(
     model: Fitted,
     site: SiteFile,
@@ -170,26 +115,39 @@ def predict_site(
             )
         process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
     sensor = sensor_for(site, dim)
-    mean: np.ndarray | None = initial_mean(site, dim)
+    known: dict[str, Any] = initial_state(site, dim)
     if observations is None:
         observations = _segments_of(site, model.learned_.dt)
     elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
-        mean = None
+        known["initial_mean"] = None
     check_width(observations, sensor)
-    if site.noise.observation == "auto":
-        observed = guessed_noise(list(observations.trajectories), where)
-    else:
-        observed = noise_of(site.noise.observation, sensor.dim, f"{where}: noise.observation")
-    return predict_observations(
+    kalman = KoopmanFilter(
         model,
         sensor,
-        observations,
-        steps,
-        observation_noise=observed,
+        observation_noise=observation_noise(site, sensor.dim, observations.trajectories),
         process_noise=None if process_noise is None else lift_noise(model, process_noise),
-        initial_mean=mean,
-        initial_cov=noise_of(site.initial.cov, dim, f"{where}: initial.cov"),
+        **known,
     )
+    learned = model.learned_
+    seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
+        found = kalman.filter(list(seen.trajectories))
+    ok = np.atleast_1d(found.ok)
+    if not ok.all():
+        raise ComputationError(
+            f"the filter diverged on {seen.where(int(np.argmin(ok)))}, nothing is written: check "
+            "units, the sensor and its noise, or whether the model knows such states"
+        )
+    observed = [seen_alone(sensor, z, dim) for z in seen.trajectories]
+    past = replace(
+        _states(model, seen, list(found.mean), list(found.cov), observed),
+        log_likelihood=float(np.sum(found.log_likelihood)),
+        consistency=str(nis(found)),
+    )
+    whose = "in its training" if process_noise is None else "as given"
+    basis = f"the filter's covariance and the model's errors {whose}"
+    return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
 
 
 def _segments_of(site: SiteFile, dt: float) -> Observations:
@@ -209,20 +167,15 @@ def _on_grid(found: Observations, dt: float) -> Observations:
         return found
     parts, times = [], []
     for i, (t, rows) in enumerate(zip(found.times, found.trajectories, strict=True)):
-        exact = (t - t[0]) / dt
-        index = np.rint(exact)
-        fits = np.abs(exact - index) <= OFF_GRID
-        fits[1:] &= np.diff(index) > 0
+        index, fits = grid_places(t, dt)
         if not fits.all():
             k = int(np.argmin(fits))
             raise InputError(
                 f"{found.where(i)} has time {t[k]:.12g} in sample {k + 1}, {t[k] - t[k - 1]:.6g} "
                 f"after the one before, but the model's dt is {dt:g}: give samples that far apart"
             )
-        grid = np.full((int(index[-1]) + 1, rows.shape[1]), np.nan)
-        grid[index.astype(np.intp)] = rows
-        parts.append(grid)
-        times.append(t[0] + dt * np.arange(len(grid)))
+        parts.append(placed(rows, index))
+        times.append(t[0] + dt * np.arange(len(parts[-1])))
     return replace(found, trajectories=tuple(parts), times=tuple(times))
 
 

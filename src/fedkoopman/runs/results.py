@@ -1,8 +1,14 @@
-"""What a finished run leaves: the model, a rollout to look at, and the summary."""
+"""What a finished run leaves: the model, a rollout, the summary, and how sites' data see it.
+
+Sites do not know the truth. Their scores compare predictions with smoothed states and, seen through
+the site's sensor, with what it recorded; the latter includes the sensor's noise.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,16 +20,7 @@ from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.experiment import problem_of
-
-__all__ = [
-    "METRICS",
-    "bare_model",
-    "finished_model",
-    "measured_sums",
-    "model_of",
-    "rollout_of",
-    "summarise",
-]
+from fedkoopman.runs.site_preparation import PreparedSite, Sites
 
 METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
 
@@ -39,11 +36,7 @@ def model_of(
 
 
 def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
-    """A model around weights, about which nothing has been measured yet.
-
-    Arguments:
-        more: of `DeepKoopman.from_weights`.
-    """
+    """A model around weights, about which nothing has been measured yet."""
     return DeepKoopman.from_weights(
         problem.architecture,
         problem.architecture.from_named(weights),
@@ -141,7 +134,6 @@ def summarise(
     """Means over the last slots of each seed; mean and standard deviation of these over seeds.
 
     Arguments:
-        records, untrained: by seed, the records and the scores of the first model.
         seconds: how long all of it took; None takes the longest seed's.
     """
     tail = study.evaluation.tail_slots
@@ -168,6 +160,67 @@ def summarise(
     summary["seconds"] = round(longest if seconds is None else seconds, 3)
     summary["finished"] = True
     return summary
+
+
+def site_scores(sites: Sites, model: DeepKoopman, horizon: int) -> dict[str, Any]:
+    """By site: counts, noise, and root mean square errors for 1 … horizon applications of K."""
+    return {site.name: _about(site) | scores_of(site, model, horizon) for site in sites.sites}
+
+
+def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str, Any]:
+    """Root mean square errors of a site's held-out segments, by steps ahead.
+
+    `state_error` by state, `observation_error` by channel; None where nothing can be compared.
+    `held_error` is the observation error of holding the last state.
+    """
+    depth, window = model.architecture_.depth, model.architecture_.window
+    keys = ("state_error", "observation_error", "held_error")
+    found: dict[str, list[Any]] = {key: [] for key in keys}
+    for steps in range(1, horizon + 1):
+        parts: dict[str, list[NDArray[np.float64]]] = {key: [] for key in keys}
+        for one in site.held_out:
+            ahead, first = steps * depth, window - 1
+            count = len(one.states) - first - ahead
+            if count < 1:
+                continue
+            predicted = np.asarray(model.predict(one.states, n_steps=steps))[:count]
+            truth, z = one.states[first + ahead :], one.observations[first + ahead :]
+            parts["state_error"].append(predicted - truth)
+            parts["observation_error"].append(_seen(site, predicted) - z)
+            parts["held_error"].append(_seen(site, one.states[first : first + count]) - z)
+        for key, differences in parts.items():
+            found[key].append(_root_mean_square(differences))
+    return found
+
+
+def _about(site: PreparedSite) -> dict[str, Any]:
+    return {
+        "train_segments": len(site.train),
+        "train_samples": sum(len(states) for states in site.train),
+        "held_out_segments": len(site.held_out),
+        "dropped": list(site.dropped),
+        "observation_noise": np.diag(site.observation_noise).tolist(),
+        "process_noise": np.diag(site.process_noise).tolist(),
+    }
+
+
+def _seen(site: PreparedSite, states: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What the site's sensor shows of states, without noise."""
+    with jax.enable_x64(True):
+        return np.asarray(jax.vmap(site.sensor)(jnp.asarray(states)))
+
+
+def _root_mean_square(differences: list[NDArray[np.float64]]) -> list[float | None] | None:
+    if not differences:
+        return None
+    joined = np.concatenate(differences)
+    counts = (~np.isnan(joined)).sum(axis=0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        means = np.nansum(joined**2, axis=0) / np.maximum(counts, 1)
+    return [
+        float(np.sqrt(v)) if n and np.isfinite(v) else None
+        for v, n in zip(means, counts, strict=True)
+    ]
 
 
 def _trainings(study: Study, records: list[dict[str, Any]]) -> int:

@@ -22,16 +22,13 @@ from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.experiment import experiment_of
-from fedkoopman.runs.results import METRICS, model_of, rollout_of, summarise
+from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
-from fedkoopman.runs.site_scores import site_scores
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
 from fedkoopman.user_code import interrupt_calls
-
-__all__ = ["Progress", "Run", "run"]
 
 MOST_SEEDS = 10_000
 TOGETHER = 8
@@ -120,7 +117,6 @@ class _Seed:
             self.save()
 
     def save(self) -> None:
-        """Write a checkpoint."""
         if self.files and self.state:
             self.files.save(self.state)
             self.saved = time.monotonic()
@@ -166,10 +162,8 @@ def run(
     if out is None:
         study.check()
         return _run(study, chosen or (study.seed,), sites, None, progress, checkpoint_seconds)
-    with RunDirectory.open(Path(out), study, chosen, resume) as directory:
-        return _run(
-            directory.study, directory.seeds, sites, directory, progress, checkpoint_seconds
-        )
+    with RunDirectory.open(Path(out), study, chosen, resume) as found:
+        return _run(found.study, found.seeds, sites, found, progress, checkpoint_seconds)
 
 
 def _run(

@@ -22,8 +22,6 @@ from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.systems.checks import check_seed
 from fedkoopman.version import NUMERICS
 
-__all__ = ["RunDirectory", "seconds_told", "study_in"]
-
 FORMAT = 1
 LOCK = ".lock"
 OURS = (
@@ -46,9 +44,7 @@ class RunDirectory:
     """Where a run lives.
 
     Attributes:
-        path: the directory.
         study: as it stands in the directory.
-        seeds: all seeds of the run.
         nested: whether each seed has a directory of its own, as it does where seeds were asked for.
     """
 
@@ -70,10 +66,8 @@ class RunDirectory:
         """Make the directory of a new run, or take up an old one; nobody else may use it meanwhile.
 
         Arguments:
-            path: the directory; made if missing, with its parents.
             study: what is to be run. In an old directory the same study must stand.
             seeds: which seeds; None means the study's own, or those of the old run.
-            resume: whether an old run may be taken up.
             sites: names of the sites, where their files lie with them and are not looked at here.
         """
         study.check(sites=sites is None)
@@ -98,7 +92,6 @@ class RunDirectory:
         cls._found(path, study, None, resume)
 
     def of_seed(self, seed: int) -> SeedDirectory:
-        """The directory of one seed."""
         path = self.path / f"seed-{seed}" if self.nested else self.path
         return SeedDirectory(path, self.study.seeded_digest(seed))
 
@@ -210,11 +203,20 @@ def study_in(path: Path) -> Study:
     return study
 
 
+def summary_in(path: Path) -> dict[str, Any]:
+    """The summary of a finished run; empty where it is missing or damaged."""
+    try:
+        found = json.loads((path / "summary.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
 def seconds_told(path: Path) -> float | None:
     """How long a finished run said it took."""
     try:
-        told = float(json.loads((path / "summary.json").read_text(encoding="utf-8"))["seconds"])
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        told = float(summary_in(path)["seconds"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
     return told if math.isfinite(told) else None
 

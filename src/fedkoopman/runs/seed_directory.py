@@ -23,8 +23,6 @@ from fedkoopman.koopman.card import write_card
 from fedkoopman.koopman.files import to_bytes
 from fedkoopman.koopman.model import DeepKoopman
 
-__all__ = ["SeedDirectory", "write_json"]
-
 REMEDY = "what was recorded before is intact, make room or give permission and go on with --resume"
 AGAIN = "start again with another --out"
 
@@ -55,12 +53,10 @@ class SeedDirectory:
             self._checkpoint.parent.mkdir(parents=True, exist_ok=True)
 
     def begin(self, untrained: dict[str, Any]) -> None:
-        """Keep the scores of the first model."""
         self._untrained = untrained
         write_json(self.path / "untrained.json", untrained)
 
     def append(self, record: dict[str, Any]) -> None:
-        """Add a record."""
         line = (json.dumps(record, allow_nan=False) + "\n").encode()
         with writing(self._records, REMEDY), self._records.open("ab") as file:
             file.write(line)

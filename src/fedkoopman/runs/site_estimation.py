@@ -8,20 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import noise_of, sensor_for
+from fedkoopman.config.parts import sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.observations import REGULAR, Observations
-from fedkoopman.data.site_knowledge import ENOUGH, guessed_noise
-from fedkoopman.data.states import SiteStates
+from fedkoopman.data.estimator import ENOUGH, initial_state, observation_noise
+from fedkoopman.data.observations import REGULAR, Observations, SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
 from fedkoopman.estimation.noise import estimate_noise
-from fedkoopman.paths import shown
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
 from fedkoopman.systems.user import check_own_system
-from fedkoopman.user_code import load_object
+from fedkoopman.user_code import is_reference, load_object
 
 
 def load_system(
@@ -30,16 +28,14 @@ def load_system(
     """A built-in system by its name, or `file.py:name` of a system of the user's own.
 
     Arguments:
-        name: as `lorenz63` or `model.py:reactor`.
-        parameters: values that replace the system's own.
         dt: the longest sampling interval, from which a built-in system chooses the sub-steps of
             its one-step map; a user's system has chosen its own.
     """
-    if ".py:" not in name:
+    found = load_object(name, Path.cwd()) if is_reference(name) else None
+    if found is None or (isinstance(found, type) and issubclass(found, System)):
         return by_name(name, **({} if dt is None else {"dt": dt})).with_parameters(
             **parameters or {}
         )
-    found = load_object(name, Path.cwd())
     if not isinstance(found, System):
         raise InputError(
             f"{name!r} is a {type(found).__name__}, not a System: "
@@ -64,9 +60,6 @@ def estimate_site(
 
     Arguments:
         system: what is observed, by name; see `load_system`.
-        site: how it is observed, and what is known of the initial state.
-        observations: what was observed.
-        parameters: of the system, where they differ from its own.
         dt: sampling interval; None takes the observations' times, or the system's own interval.
         options: method and the like, as `fedkoopman.estimate` takes them.
     """
@@ -76,28 +69,18 @@ def estimate_site(
     site.check_states(model.names)
     sensor = sensor_for(site, model.dim)
     check_width(observations, sensor)
-    known: dict[str, Any] = {
-        "initial_mean": initial_mean(site, model.dim),
-        "initial_cov": noise_of(site.initial.cov, model.dim, "initial.cov"),
-    }
+    known: dict[str, Any] = initial_state(site, model.dim)
     per_step = _per_step(intervals, observations, float(model.dt))
-    noise = site.noise.observation
-    if noise == "auto":
+    if site.noise.observation == "auto":
         noise = _observed_noise(model, sensor, site, observations, per_step, options | known)
     else:
-        noise = noise_of(noise, sensor.dim, "noise.observation")
+        noise = observation_noise(site, sensor.dim, ())
     with warnings.catch_warnings():
         # the caller is told through `SiteStates.ok`
         warnings.simplefilter("ignore", DivergenceWarning)
-        found = estimate(
-            model,
-            sensor,
-            list(observations.trajectories),
-            observation_noise=noise,
-            dt=per_step,
-            **known,
-            **options,
-        )
+        z = list(observations.trajectories)
+        given = {"observation_noise": noise, "dt": per_step, **known, **options}
+        found = estimate(model, sensor, z, **given)
     return _site_states(model, sensor, observations, found, intervals)
 
 
@@ -108,11 +91,6 @@ def check_width(observations: Observations, sensor: Sensor) -> None:
             f"{observations.source} has {observations.dim} observed components but the sensor "
             f"observes {sensor.dim}: choose the columns or mend the sensor"
         )
-
-
-def initial_mean(site: SiteFile, dim: int) -> np.ndarray:
-    """What a site expects of the state before a segment's first sample."""
-    return np.array(np.broadcast_to(np.asarray(site.initial.mean, float), (dim,)))
 
 
 def _observed_noise(
@@ -133,7 +111,7 @@ def _observed_noise(
         system,
         sensor,
         sample,
-        observation_noise=guessed_noise(sample, shown(site.path)),
+        observation_noise=observation_noise(site, sensor.dim, sample),
         dt=None if per_step is None else per_step[:count, :steps],
         process_structure="fixed",
         **{name: options[name] for name in names if name in options},

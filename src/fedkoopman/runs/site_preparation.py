@@ -5,27 +5,25 @@ power of two, so that its states depend on nothing but itself. States lie in a t
 in memory.
 """
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import HeldOut, Progress, estimator_of
+from fedkoopman.data.estimator import HeldOut, Knowledge, Progress, estimator_of
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
-from fedkoopman.data.site_knowledge import Knowledge, known_system
-from fedkoopman.data.spilled_arrays import SpilledArrays
 from fedkoopman.data.triage import triage
 from fedkoopman.errors import ComputationError
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
-from fedkoopman.survey.survey import Survey, surveys_of
+from fedkoopman.survey.site_check import known_sites
+from fedkoopman.survey.survey import Survey
 from fedkoopman.systems import System
-
-__all__ = ["PreparedSite", "Sites", "prepared_sites"]
 
 SHOWN = 3
 """Dropped segments that a message names."""
@@ -36,8 +34,6 @@ class PreparedSite:
     """What a site brings.
 
     Attributes:
-        name: the site's.
-        sensor: how it sees the state.
         observation_noise, process_noise: as declared, or as estimated.
         train: states (T_i, d) of its segments, in order.
         held_out: segments that are not trained on.
@@ -77,24 +73,16 @@ def prepared_sites(study: Study, tell: Progress = lambda *_: None) -> Sites:
         study: whose seed, slots and training change nothing here.
         tell: called with what is at work, how much of it is done, and how much there is.
     """
-    system = system_of(study)
-    files = site_files(study, system)
-    surveys = surveys_of(study, float(system.dt), files, tell)
-    sensors = [sensor_for(site, system.dim) for site in files]
-    knowledge = [
-        Knowledge(site, sensor, found.held_out)
-        for site, sensor, found in zip(files, sensors, surveys, strict=True)
-    ]
-    system, parameters = known_system(study, system, knowledge, tell)
-    found = tuple(_site(study, system, k, s, tell) for k, s in zip(knowledge, surveys, strict=True))
+    known = known_sites(study, tell)
+    found = tuple(_site(study, known.system, *one, tell) for one in known.sites)
     if not any(site.held_out for site in found):
         reasons = [reason for site in found for reason in site.dropped]
         raise ComputationError(
             f"no held-out segment is left to score with; dropped: {_listed(reasons)}: run "
             "fedkoopman check, and mend the site files"
         )
-    notes = tuple(note for site in files if (note := columns_taken(site)))
-    return Sites(system, found, parameters, notes)
+    notes = tuple(note for one, _ in known.sites if (note := columns_taken(one.site)))
+    return Sites(known.system, found, known.parameters, notes)
 
 
 def _site(
@@ -135,3 +123,53 @@ def _listed(reasons: Sequence[str]) -> str:
     """The first of many, as they may stand in one line."""
     more = f"; and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
     return "; ".join(reasons[:SHOWN]) + more
+
+
+class SpilledArrays:
+    """Takes arrays one by one into a temporary file, and gives them back when all are there.
+
+    The file has no name that anybody could see. It is gone when nobody looks at the arrays.
+    """
+
+    def __init__(self) -> None:
+        with _told():
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed on exit
+        self._shapes: list[tuple[int, ...]] = []
+
+    def __enter__(self) -> "SpilledArrays":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file; arrays that were given back keep what they need of it."""
+        with suppress(OSError):  # of a full disk, told before
+            self._file.close()
+
+    def keep(self, array: NDArray[np.float64]) -> None:
+        with _told():
+            self._file.write(np.ascontiguousarray(array, np.float64).tobytes())
+            self._file.flush()
+        self._shapes.append(array.shape)
+
+    def arrays(self) -> tuple[NDArray[np.float64], ...]:
+        """All arrays in order, read from the file when they are looked at.
+
+        They share one mapping: with one each, a thousand segments would take a thousand handles.
+        """
+        sizes = [int(np.prod(shape)) for shape in self._shapes]
+        if not sum(sizes):
+            return tuple(np.empty(shape) for shape in self._shapes)
+        with _told():
+            whole = np.asarray(np.memmap(self._file, np.float64, "r"))
+        parts = np.split(whole, np.cumsum(sizes)[:-1])
+        return tuple(part.reshape(shape) for part, shape in zip(parts, self._shapes, strict=True))
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise ComputationError(
+            f"cannot keep estimated states in a temporary file: {error.strerror or error}: make "
+            "room, or set TMPDIR to a directory that has some"
+        ) from error

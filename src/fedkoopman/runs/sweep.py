@@ -6,33 +6,49 @@
 before the first combination runs, and a sweep is resumed only as it was begun.
 """
 
-import json
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fedkoopman.config.loader import parse_toml, toml_key, toml_value
 from fedkoopman.config.study import Study
-from fedkoopman.config.toml import parse_toml, toml_key, toml_value
 from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
-from fedkoopman.runs.grid import Combination, Grid, combinations, written
+from fedkoopman.paths import folder_name
 from fedkoopman.runs.run import Progress, run
+from fedkoopman.runs.run_directory import summary_in
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.systems.checks import check_count
 
-__all__ = ["Definition", "Result", "SweepProgress", "recorded", "sweep"]
+Grid = dict[str, tuple[str, ...]]
+"""TOML texts by dotted key, in the order in which they were given."""
 
+_CLOSING = {"[": "]", "{": "}"}
 MOST_PREPARED = 4
 """Prepared sites that are kept for later combinations, their states on disk."""
+
+
+@dataclass(frozen=True)
+class Combination:
+    """One value of every key of a grid.
+
+    Attributes:
+        name: of its directory in that of the sweep, as "training.epochs=5,policy.segments=3".
+        values: TOML texts, in the order of the grid's keys.
+        study: the study with these values, fully checked.
+    """
+
+    name: str
+    values: tuple[str, ...]
+    study: Study
 
 
 class SweepProgress(NamedTuple):
     """How far a sweep has come.
 
     Attributes:
-        combinations: all of them.
-        seeds: how many each runs.
         place: of the one that runs, from 0.
         event: a finished slot; None as a combination begins.
     """
@@ -57,9 +73,7 @@ class Definition:
 
     Attributes:
         digest: of the study that the grid varies.
-        seed: of that study.
         seeds: how many each combination runs.
-        grid: texts by dotted key.
     """
 
     digest: str
@@ -68,13 +82,95 @@ class Definition:
     grid: Grid
 
     def to_toml(self) -> str:
-        """The content of `sweep.toml`."""
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in _KEYS]
         lines += ["", "[grid]", *(f"{toml_key(k)} = {toml_value(v)}" for k, v in self.grid.items())]
         return "\n".join(lines) + "\n"
 
 
 _KEYS = ("digest", "seed", "seeds")
+
+
+def read_grid(words: Sequence[str]) -> Grid:
+    """A grid from words KEY=VALUE,VALUE,… as on the command line."""
+    grid: Grid = {}
+    for word in words:
+        key, equals, text = (part.strip() for part in word.partition("="))
+        if not equals or not key or not text:
+            raise InputError(f"--grid {word!r}: write KEY=VALUE,VALUE, as training.epochs=5,10,20")
+        if key in grid:
+            raise InputError(f"--grid gives {key} twice: name all its values in one")
+        grid[key] = tuple(split_values(text, f"--grid {word!r}"))
+    return grid
+
+
+def split_values(text: str, whose: str = "the list") -> list[str]:
+    """Split a text at its commas, except inside brackets, braces and quotes.
+
+    Arguments:
+        text: as "[1, 1], [1, 3]", which holds two values.
+        whose: begins the message if the text is no list of values.
+    """
+    values, depth, quote, escaped = [""], list[str](), "", False
+    for letter in text:
+        if quote:
+            quote = "" if letter == quote and not escaped else quote
+            escaped = quote == '"' and letter == "\\" and not escaped
+        elif letter in "\"'":
+            quote = letter
+        elif letter in _CLOSING:
+            depth.append(_CLOSING[letter])
+        elif letter in "]}":
+            if not depth or depth.pop() != letter:
+                raise InputError(f"{whose} has a {letter} that closes nothing: open it first")
+        elif letter == "," and not depth:
+            values.append("")
+            continue
+        values[-1] += letter
+    if quote or depth:
+        raise InputError(f"{whose} ends before {quote or depth[-1]}: close what is open")
+    values = [value.strip() for value in values]
+    if "" in values:
+        raise InputError(f"{whose} has a comma with no value beside it: give one, or remove it")
+    return values
+
+
+def written(grid: Mapping[str, Sequence[Any]]) -> Grid:
+    """A grid with all its values as texts.
+
+    Arguments:
+        grid: by dotted key, Python objects, or texts as for `Study.with_values`.
+    """
+    if not grid:
+        raise InputError("the grid is empty: give a key with its values, as training.epochs=5,10")
+    texts: Grid = {}
+    for key, values in grid.items():
+        if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+            raise InputError(f"the grid's {key} is {values!r}: give a list of values")
+        texts[key] = tuple(v.strip() if isinstance(v, str) else toml_value(v) for v in values)
+    return texts
+
+
+def combinations(base: Study, grid: Grid) -> list[Combination]:
+    """The product of a grid, the last key changing fastest; every study of it is checked."""
+    found: list[Combination] = []
+    by_study: dict[str, str] = {}
+    for values in itertools.product(*grid.values()):
+        study = base.with_values(dict(zip(grid, values, strict=True)))
+        study.check()
+        name = folder_name(",".join(f"{k}={_bare(v)}" for k, v in zip(grid, values, strict=True)))
+        same = by_study.setdefault(study.to_toml(), name)
+        if same != name or name.casefold() in {other.name.casefold() for other in found}:
+            raise InputError(
+                f"the grid holds {same} twice, the second time as {name}: give every value once, "
+                "and texts that differ in more than punctuation"
+            )
+        found.append(Combination(name, values, study))
+    return found
+
+
+def _bare(text: str) -> str:
+    """A TOML text without quotes and spaces, to stand in a name."""
+    return "".join(text.replace('"', "").replace("'", "").split())
 
 
 def recorded(out: Path) -> Definition | None:
@@ -148,21 +244,14 @@ def _summary(
 ) -> dict[str, Any]:
     """The summary of a combination, which is run unless it is finished."""
     directory = out / combination.name
+    if (found := summary_in(directory)).get("finished"):
+        return found
     try:
-        summary = json.loads((directory / "summary.json").read_text(encoding="utf-8"))
-        if isinstance(summary, dict) and summary.get("finished"):
-            return summary
-    except (OSError, ValueError):  # missing or damaged: it is run
-        pass
-    try:
+        prepared = _sites(combination.study, sites)
         return run(
-            combination.study,
-            seeds=seeds,
-            out=directory,
-            resume=True,
-            progress=progress,
-            sites=_sites(combination.study, sites),
-        ).summary
+            combination.study, seeds=seeds, out=directory, resume=True, progress=progress,
+            sites=prepared,
+        ).summary  # fmt: skip
     except ComputationError as error:
         raise ComputationError(f"{combination.name}: {error}") from error
 

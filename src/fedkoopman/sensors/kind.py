@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from fedkoopman.sensors.base import Sensor
 
 ANGLES = Row(Whole(0), "a list of indices, from 0, of observed components that wrap at 2π")
-OBSERVED = Whole(1)
-"""The rule of `observed`, which is the number of observed components in every kind."""
+OBSERVED = Whole(1, 4096)
+"""The rule of `observed`, the number of observed components in every kind; see `check_dim`."""
 
 
 def _given(values: Mapping[str, Any], state_dim: int | None) -> int | None:

@@ -1,46 +1,37 @@
 """What a filter's innovations say of the noise that a site declares, in plain words.
 
+Of a consistent filter ν_i / √S_ii is white with variance 1, so its mean square is χ² over its count
+and its autocorrelations are independent of each other (Ljung and Box). The first samples of each
+segment, in which what is believed of the initial state still shows, are told apart.
+
 A wrong noise makes innovations both too large or small and coloured, and so does a wrong model.
-What tells them apart is the best noise there is: with it, innovations of a right model are
-white. So an inconsistent filter is judged once more with noise from `estimate_noise`, that of the
-observations alone and then with the process noise; what stays coloured is the model's fault, and
-what does not is named with the value to try.
+What tells them apart is the best noise there is: with it, innovations of a right model are white.
+What stays coloured is the model's fault, and what does not is named with the value to try.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.covariance import covariance
-from fedkoopman.data.segments import Segment
-from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import ESTIMATORS, Estimates, GaussianEstimator, estimate
-from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.estimation import Estimates
 from fedkoopman.estimation.noise_structure import NoiseEstimates
-from fedkoopman.sensors import Sensor
-from fedkoopman.survey.innovation_tests import (
-    MARGIN,
-    SETTLED,
-    ChannelTest,
-    InitialTest,
-    channel_tests,
-    initial_test,
-)
-from fedkoopman.systems import System
 
-__all__ = ["Fit", "Verdict", "judge", "noise_verdict"]
-
-LEVEL = 0.99
-"""At least so often a right model with right noise is called consistent."""
+LAGS = 10
+MARGIN = 1.25
+"""Ratios of variances nearer to 1 than this are of no consequence, however significant."""
+INITIAL_MARGIN = 2.0
+"""Likewise for the first samples, which are few and soon forgotten."""
+FAINT = 0.1
+"""Autocorrelations smaller than this are of no consequence either."""
+SETTLED = 20
+"""Samples after which the initial state is taken to be forgotten; a quarter of short segments."""
 CLEAR = 6.0
 """Rise of the log-likelihood that one more free variance must bring: 3.5 standard errors."""
 NEGLIGIBLE = 0.5
 """Ratio below which innovations are too small, for what is said of them, to blame the model."""
-
-
 PROCESS_MARGIN = 2.0
 """Process noise is known less well, and its size matters less, than that of observations."""
 LEAST_FACTOR = 0.01
@@ -50,12 +41,156 @@ HARDLY_COUNTED = 1e6
 
 
 @dataclass(frozen=True)
+class ChannelTest:
+    """One channel's innovations against their own covariance.
+
+    Attributes:
+        ratio: mean of ν² / S; 1 where the noise is right.
+        lower, upper: the band of `ratio` at the level asked for.
+        correlation: the autocorrelation of the largest size over `LAGS` lags.
+        lag: at which that is.
+        white: whether autocorrelations are chance, at the level asked for, or faint.
+    """
+
+    name: str
+    count: int
+    ratio: float
+    lower: float
+    upper: float
+    correlation: float
+    lag: int
+    white: bool
+
+    @property
+    def sized(self) -> bool:
+        """Whether the innovations are as large as their covariance says, or nearly."""
+        within = self.lower <= self.ratio <= self.upper
+        return within or 1 / MARGIN <= self.ratio <= MARGIN
+
+    @property
+    def consistent(self) -> bool:
+        return not self.count or (self.sized and self.white)
+
+
+@dataclass(frozen=True)
+class InitialTest:
+    """The first samples of all segments together."""
+
+    ratio: float
+    upper: float
+
+    @property
+    def consistent(self) -> bool:
+        """Whether they are no further off than the initial covariance lets expect, or hardly."""
+        return not self.ratio > max(self.upper, INITIAL_MARGIN)
+
+
+def first_samples(length: int) -> int:
+    """How many samples at the start of a segment of that length are judged apart."""
+    return min(SETTLED, length // 4)
+
+
+def channel_tests(
+    states: Estimates, names: Sequence[str], level: float = 0.99
+) -> tuple[ChannelTest, ...]:
+    """Test every channel after the first samples.
+
+    Arguments:
+        states: estimates of a list of segments, by a consistent filter.
+        level: probability that all of them pass if the filter is consistent.
+    """
+    from scipy import stats
+
+    late = [_marginal(v, s)[first_samples(len(v)) :] for v, s in _good(states)]
+    # two tests of each channel: Bonferroni's bound
+    tail = (1 - level) / (2 * max(1, len(names)))
+    found = []
+    for i, name in enumerate(names):
+        columns = [w[:, i] for w in late]
+        count = sum(int(np.sum(~np.isnan(w))) for w in columns)
+        ratio = sum(float(np.nansum(w**2)) for w in columns) / count if count else np.nan
+        band = stats.chi2.ppf([tail / 2, 1 - tail / 2], count) / count if count else (np.nan,) * 2
+        correlations, weights = _autocorrelations(columns, ratio)
+        statistic = float(np.sum(correlations**2 * weights))
+        chance = stats.chi2.sf(statistic, LAGS) if count > 2 * LAGS else 1.0
+        worst = int(np.argmax(np.abs(correlations)))
+        white = bool(chance > tail or abs(correlations[worst]) < FAINT)
+        found.append(
+            ChannelTest(
+                name, count, ratio, float(band[0]), float(band[1]),
+                float(correlations[worst]), worst + 1, white,
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+def initial_test(states: Estimates, level: float = 0.99) -> InitialTest:
+    """Test whether the first samples are where the initial state says."""
+    from scipy import stats
+
+    early = [_marginal(v, s)[: first_samples(len(v))] for v, s in _good(states)]
+    squares = np.concatenate([w[~np.isnan(w)] ** 2 for w in early]) if early else np.empty(0)
+    if not len(squares):
+        return InitialTest(np.nan, np.nan)
+    upper = stats.chi2.ppf(level, len(squares)) / len(squares)
+    return InitialTest(float(squares.mean()), float(upper))
+
+
+def observed_noise(states: Estimates, observation: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Variances of the observation noise as the innovations show them, after the first samples.
+
+    As E[ν_i²] = S_ii of a consistent filter, R̂_ii = R_ii + mean(ν_i² − S_ii). It is the noise where
+    R and Q are about right, and points the right way elsewhere. NaN where nothing was observed.
+
+    Arguments:
+        observation: the covariance R that was used for them.
+    """
+    excess = [
+        (v**2 - np.diagonal(s, axis1=-2, axis2=-1))[first_samples(len(v)) :]
+        for v, s in _good(states)
+    ]
+    found = np.full(len(observation), np.nan)
+    for i, r in enumerate(np.diag(observation)):
+        seen = np.concatenate([e[~np.isnan(e[:, i]), i] for e in excess] or [np.empty(0)])
+        if len(seen):
+            found[i] = max(r + seen.mean(), 0.0)
+    return found
+
+
+def _good(states: Estimates) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Innovations and their covariances of the segments on which the filter stayed finite."""
+    segments = zip(states.innovations, states.innovation_cov, np.atleast_1d(states.ok), strict=True)
+    return [(v, s) for v, s, ok in segments if ok]
+
+
+def _marginal(v: NDArray[np.float64], s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """ν_i / √S_ii; NaN where nothing was observed, or nothing can vary."""
+    variance = np.diagonal(s, axis1=-2, axis2=-1)
+    normal = np.sqrt(np.where(variance > 0, variance, np.nan))
+    white: NDArray[np.float64] = v / normal
+    return white
+
+
+def _autocorrelations(
+    columns: list[NDArray[np.float64]], variance: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Autocorrelations at lags 1 … LAGS over all segments, and the number of pairs of each."""
+    correlations, pairs = np.zeros(LAGS), np.zeros(LAGS)
+    for lag in range(1, LAGS + 1):
+        products = [w[lag:] * w[:-lag] for w in columns]
+        pairs[lag - 1] = sum(int(np.sum(~np.isnan(p))) for p in products)
+        total = sum(float(np.nansum(p)) for p in products)
+        if pairs[lag - 1] and variance > 0:
+            correlations[lag - 1] = total / (pairs[lag - 1] * variance)
+    return correlations, pairs
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What is found of a site's noise and model; `str` of it is one line.
 
     Attributes:
         kind: "consistent", "noise", "model", "initial" or "unknown".
-        text: the line.
         channels: the tests of each channel's innovations with the noise declared.
         observation: variances to try, where the declared ones are off.
         process: factor to try on the process noise, where that is off.
@@ -71,7 +206,6 @@ class Verdict:
 
     @property
     def consistent(self) -> bool:
-        """Whether there is nothing to mend."""
         return self.kind == "consistent"
 
     def __str__(self) -> str:
@@ -85,73 +219,6 @@ class Fit(NamedTuple):
     tests: tuple[ChannelTest, ...]
 
 
-def noise_verdict(
-    system: System,
-    sensor: Sensor,
-    sample: Sequence[Segment],
-    states: Estimates,
-    observation: NDArray[np.float64],
-    process: NDArray[np.float64],
-    options: Mapping[str, Any],
-    *,
-    level: float = LEVEL,
-) -> Verdict:
-    """Judge declared noise by the filter's innovations, and find better where it fails.
-
-    Arguments:
-        system, sensor: that the site declares.
-        sample: some of its segments.
-        states: the estimates of `sample` with the noise declared, by "ukf-resampled" or "ekf".
-        observation, process: covariances that were used for `states`.
-        options: initial state, inputs and the like, as `fk.estimate` takes them.
-        level: how often, at least, a right model with right noise is called consistent.
-    """
-    estimator = ESTIMATORS.find(states.method)
-    if not isinstance(estimator, GaussianEstimator) or not estimator.consistent:
-        raise InputError(
-            f"the innovations of method {states.method!r} cannot be judged: use 'ukf-resampled'"
-        )
-    names = sample[0].channels or tuple(f"z{i}" for i in range(1, sensor.dim + 1))
-    level = (1 + level) / 2  # half of the tolerance for the channels, half for the initial state
-    z = [segment.observations for segment in sample]
-
-    def tests(observation: Any, process: Any) -> tuple[ChannelTest, ...]:
-        again = estimate(
-            system, sensor, z, observation_noise=observation, process_noise=process,
-            method=states.method, smooth=False, warn=False, **options,
-        )  # fmt: skip
-        return channel_tests(again, names, level)
-
-    declared, initial = channel_tests(states, names, level), initial_test(states, level)
-    if not any(test.count for test in declared):
-        return Verdict("unknown", "cannot be judged: there are too few observations", declared)
-    settled = declared
-    if not initial.consistent and not _consistent(declared):
-        # a filter that is sure of a wrong state takes long to forget it
-        options = {**options, "initial_cov": _wider(options, system.dim, 10 * initial.ratio)}
-        settled = tests(observation, process)
-    if _consistent(settled):
-        return judge(declared, initial, observation, process)
-    silent = [name for name, test, r in zip(names, settled, np.diag(observation), strict=True)
-              if r == 0 and not test.consistent]  # fmt: skip
-    if silent:
-        text = f"observation noise of {silent[0]} is 0 but the data have some: give a variance"
-        return Verdict("noise", text, declared)
-    fits = []
-    try:
-        for process_structure in ("fixed", "scalar"):
-            found = estimate_noise(
-                system, sensor, z, observation_noise=observation, process_noise=process,
-                method=states.method, process_structure=process_structure, skip=_skip(z), **options,
-            )  # fmt: skip
-            fits.append(Fit(found, tests(found.observation_noise, found.process_noise)))
-    except (ComputationError, InputError) as error:
-        text = f"inconsistent, and no better noise could be found: {error}"
-        return Verdict("unknown", text, declared)
-    best = np.diag(_simplest(fits).noise.observation_noise)
-    return replace(judge(declared, initial, observation, process, fits), estimated=best)
-
-
 def judge(
     declared: tuple[ChannelTest, ...],
     initial: InitialTest,
@@ -162,13 +229,10 @@ def judge(
     """The verdict from tests with the noise declared and with the best noise there is.
 
     Arguments:
-        declared: the channels' tests with the noise declared.
-        initial: the test of the first samples.
-        observation, process: covariances that are declared.
         fits: the best noise, with more and more that is free; none if that declared is good enough.
     """
     if fits:
-        fit = _simplest(fits)
+        fit = simplest(fits)
         coloured = [test for test in fit.tests if not test.white and test.ratio > NEGLIGIBLE]
         if coloured:
             return Verdict("model", _model_phrase(coloured), declared)
@@ -186,11 +250,12 @@ def judge(
     return Verdict("consistent", "consistent", declared)
 
 
-def _consistent(tests: Sequence[ChannelTest]) -> bool:
+def consistent(tests: Sequence[ChannelTest]) -> bool:
+    """Whether all channels pass."""
     return all(test.consistent for test in tests)
 
 
-def _simplest(fits: Sequence[Fit]) -> Fit:
+def simplest(fits: Sequence[Fit]) -> Fit:
     """The first that is consistent, unless the freest is much likelier and sees the sensor
     differently: then what is put down to the sensor is not the sensor's."""
     freest = fits[-1].noise
@@ -200,18 +265,9 @@ def _simplest(fits: Sequence[Fit]) -> Fit:
         rise = freest.log_likelihoods[-1] - fit.noise.log_likelihoods[-1]
         ratios = np.diag(fit.noise.observation_noise)[seen] / variances
         agree = np.all(np.abs(np.log(ratios)) < np.log(MARGIN))
-        if _consistent(fit.tests) and (rise < CLEAR or agree):
+        if consistent(fit.tests) and (rise < CLEAR or agree):
             return fit
     return fits[-1]
-
-
-def _wider(options: Mapping[str, Any], dim: int, factor: float) -> NDArray[np.float64]:
-    given = options.get("initial_cov")
-    return factor * covariance(1.0 if given is None else given, dim, "initial_cov")
-
-
-def _skip(z: Sequence[NDArray[np.float64]]) -> int:
-    return min(SETTLED, min(map(len, z)) // 4)
 
 
 def _model_phrase(coloured: Sequence[ChannelTest]) -> str:
@@ -228,13 +284,7 @@ def _model_phrase(coloured: Sequence[ChannelTest]) -> str:
 def _observation_phrases(
     found: NoiseEstimates, declared: NDArray[np.float64], names: Sequence[str]
 ) -> tuple[NDArray[np.float64] | None, list[str]]:
-    """Variances to try, and a phrase for each channel whose noise is off.
-
-    Arguments:
-        found: the best noise.
-        declared: the covariance that is declared.
-        names: the channels'.
-    """
+    """Variances to try, and a phrase for each channel whose noise is off."""
     now = np.diag(declared)
     least = np.where(found.observation_floored, LEAST_FACTOR * now, 0.0)
     best = np.maximum(np.diag(found.observation_noise), least)
@@ -257,10 +307,7 @@ def _observation_phrases(
 def _process_phrases(
     found: NoiseEstimates, declared: NDArray[np.float64]
 ) -> tuple[float | None, list[str]]:
-    """A factor to try, and a phrase, where the process noise is off.
-
-    Arguments: as `_observation_phrases`.
-    """
+    """A factor to try, and a phrase, where the process noise is off."""
     now, best = np.diag(declared), np.diag(found.process_noise)
     if not (now > 0).any():
         return None, []

@@ -4,8 +4,10 @@ The filter runs over the first training segments in its consistent form, whichev
 uses, as only that one's innovations can be judged.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,22 +15,46 @@ from numpy.typing import NDArray
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.site_knowledge import (
+from fedkoopman.covariance import covariance
+from fedkoopman.data.estimator import (
     Knowledge,
-    Tell,
-    common_options,
+    Progress,
     known_noise,
     known_system,
     sample_of,
+    sample_options,
 )
-from fedkoopman.errors import ComputationError
-from fedkoopman.estimation import Diagnosis, Estimates, estimate, nis
-from fedkoopman.survey.innovation_tests import observed_noise
-from fedkoopman.survey.noise_verdict import Verdict, noise_verdict
-from fedkoopman.survey.survey import Survey, surveys_of
+from fedkoopman.data.segments import Segment
+from fedkoopman.data.triage import least_samples
+from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.estimation import (
+    ESTIMATORS,
+    Diagnosis,
+    Estimates,
+    GaussianEstimator,
+    estimate,
+    nis,
+)
+from fedkoopman.estimation.noise import estimate_noise
+from fedkoopman.paths import shown
+from fedkoopman.sensors import Sensor
+from fedkoopman.survey.noise_verdict import (
+    ChannelTest,
+    Fit,
+    Verdict,
+    channel_tests,
+    consistent,
+    first_samples,
+    initial_test,
+    judge,
+    observed_noise,
+    simplest,
+)
+from fedkoopman.survey.survey import Survey, survey
 from fedkoopman.systems import System
 
-__all__ = ["SiteCheck", "check_sites"]
+LEVEL = 0.99
+"""At least so often a right model with right noise is called consistent."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +62,9 @@ class SiteCheck:
     """What was found at a site.
 
     Attributes:
-        survey: its data in figures.
         declared: variances of the observation noise as the site file has them; None if "auto".
         estimated: as the data show them: where the verdict looked for the best noise, or noise is
             "auto", of maximum likelihood; otherwise by the innovations. NaN for a dead channel.
-        consistency: NIS of the filter.
-        verdict: what that means, and what to try.
         notes: segments that a run would do without, one sentence each.
     """
 
@@ -53,30 +76,76 @@ class SiteCheck:
     notes: tuple[str, ...]
 
 
-def check_sites(study: Study, tell: Tell) -> tuple[list[SiteCheck], dict[str, tuple[float, float]]]:
-    """Read all data of all sites, and run the filter on some of it.
+@dataclass(frozen=True, eq=False)
+class KnownSites:
+    """What is known of a study's sites before their states are estimated.
+
+    Attributes:
+        system: the dynamics, with the parameters that were estimated.
+        parameters: these by name, with their standard deviations.
+        sites: each with the survey of its data, in the study's order.
+    """
+
+    system: System
+    parameters: dict[str, tuple[float, float]]
+    sites: list[tuple[Knowledge, Survey]]
+
+
+def known_sites(study: Study, tell: Progress) -> KnownSites:
+    """Read all data of all sites, and estimate the parameters that the study leaves open.
 
     Arguments:
         tell: called with what is at work, how much of it is done and how much there is.
     """
     system = system_of(study)
     files = site_files(study, system)
-    surveys = surveys_of(study, float(system.dt), files, tell)
+    surveys = _surveys(study, float(system.dt), files, tell)
     known = [
         Knowledge(site, sensor_for(site, system.dim), found.held_out)
         for site, found in zip(files, surveys, strict=True)
     ]
     system, parameters = known_system(study, system, known, tell)
-    pairs = zip(known, surveys, strict=True)
-    return [_check(study, system, k, found, tell) for k, found in pairs], parameters
+    return KnownSites(system, parameters, list(zip(known, surveys, strict=True)))
 
 
-def _check(study: Study, system: System, known: Knowledge, found: Survey, tell: Tell) -> SiteCheck:
+def _surveys(study: Study, dt: float, files: Sequence[SiteFile], tell: Progress) -> list[Survey]:
+    """The surveys of all sites; refused where they leave nothing to train on or to score with."""
+    found, scored = [], False
+    for site in files:
+        one = survey(site, dt, partial(tell, f"reading {site.name}"))
+        found.append(one)
+        good = [facts for facts in one.segments if not facts.useless(study)]
+        scored = scored or any(facts.held_out for facts in good)
+        if all(facts.held_out for facts in good):
+            raise InputError(
+                f"{shown(site.path)}: of {len(one.segments)} segments, {len(one.held_out)} held "
+                f"out, none is left to train on with the {least_samples(study, False)} samples "
+                "that it takes: record longer ones, or hold out fewer"
+            )
+    if not scored:
+        raise InputError(
+            f"no site holds out a segment of the {least_samples(study, True)} samples that "
+            "evaluation.horizon takes: record more than one, or give data.held_out a share"
+        )
+    return found
+
+
+def check_sites(
+    study: Study, tell: Progress
+) -> tuple[list[SiteCheck], dict[str, tuple[float, float]]]:
+    """Check every site, the filter running on some of its data; and the estimated parameters."""
+    found = known_sites(study, tell)
+    return [_check(study, found.system, *one, tell) for one in found.sites], found.parameters
+
+
+def _check(
+    study: Study, system: System, known: Knowledge, found: Survey, tell: Progress
+) -> SiteCheck:
     site = known.site
     observation, process = known_noise(study, system, known, tell)
     sample = sample_of(known, float(system.dt))
     tell(f"filtering {site.name}", 0, 1)
-    options = common_options(study, system, site, sample)
+    options = sample_options(study, system, site, sample)
     states = estimate(
         system, known.sensor, [segment.observations for segment in sample],
         observation_noise=observation, process_noise=process, method="ukf-resampled",
@@ -126,3 +195,75 @@ def _implausible(system: System, site: SiteFile, states: Estimates) -> Iterator[
                 f"{len(tracks)} segments, as {bad[0]:.4g}: a run drops such segments; check units "
                 f"and data.scale, or widen bounds.{name}"
             )
+
+
+def noise_verdict(
+    system: System,
+    sensor: Sensor,
+    sample: Sequence[Segment],
+    states: Estimates,
+    observation: NDArray[np.float64],
+    process: NDArray[np.float64],
+    options: Mapping[str, Any],
+    *,
+    level: float = LEVEL,
+) -> Verdict:
+    """Judge declared noise by the filter's innovations, and find better where it fails.
+
+    An inconsistent filter is judged once more with noise from `estimate_noise`, that of the
+    observations alone and then with the process noise.
+
+    Arguments:
+        sample: some of its segments.
+        states: the estimates of `sample` with the noise declared, by "ukf-resampled" or "ekf".
+        observation, process: covariances that were used for `states`.
+        options: initial state, inputs and the like, as `fk.estimate` takes them.
+        level: how often, at least, a right model with right noise is called consistent.
+    """
+    estimator = ESTIMATORS.find(states.method)
+    if not isinstance(estimator, GaussianEstimator) or not estimator.consistent:
+        raise InputError(
+            f"the innovations of method {states.method!r} cannot be judged: use 'ukf-resampled'"
+        )
+    names = sample[0].channels or tuple(f"z{i}" for i in range(1, sensor.dim + 1))
+    level = (1 + level) / 2  # half of the tolerance for the channels, half for the initial state
+    z = [segment.observations for segment in sample]
+
+    def tests(observation: Any, process: Any) -> tuple[ChannelTest, ...]:
+        again = estimate(
+            system, sensor, z, observation_noise=observation, process_noise=process,
+            method=states.method, smooth=False, warn=False, **options,
+        )  # fmt: skip
+        return channel_tests(again, names, level)
+
+    declared, initial = channel_tests(states, names, level), initial_test(states, level)
+    if not any(test.count for test in declared):
+        return Verdict("unknown", "cannot be judged: there are too few observations", declared)
+    settled = declared
+    if not initial.consistent and not consistent(declared):
+        # a filter that is sure of a wrong state takes long to forget it
+        given = options.get("initial_cov")
+        cov = covariance(1.0 if given is None else given, system.dim, "initial_cov")
+        options = {**options, "initial_cov": 10 * initial.ratio * cov}
+        settled = tests(observation, process)
+    if consistent(settled):
+        return judge(declared, initial, observation, process)
+    silent = [name for name, test, r in zip(names, settled, np.diag(observation), strict=True)
+              if r == 0 and not test.consistent]  # fmt: skip
+    if silent:
+        text = f"observation noise of {silent[0]} is 0 but the data have some: give a variance"
+        return Verdict("noise", text, declared)
+    fits = []
+    try:
+        for process_structure in ("fixed", "scalar"):
+            found = estimate_noise(
+                system, sensor, z, observation_noise=observation, process_noise=process,
+                method=states.method, process_structure=process_structure,
+                skip=first_samples(min(map(len, z))), **options,
+            )  # fmt: skip
+            fits.append(Fit(found, tests(found.observation_noise, found.process_noise)))
+    except (ComputationError, InputError) as error:
+        text = f"inconsistent, and no better noise could be found: {error}"
+        return Verdict("unknown", text, declared)
+    best = np.diag(simplest(fits).noise.observation_noise)
+    return replace(judge(declared, initial, observation, process, fits), estimated=best)

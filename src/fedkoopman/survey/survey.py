@@ -4,28 +4,146 @@ found = survey(SiteFile.load("lab-a/site.toml"), dt=0.02)
 found.samples, found.channels[0].missing, found.notes
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.config.site_sections import DataSection
+from fedkoopman.config.site_file import DataSection, SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.held_out import held_out
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
-from fedkoopman.data.triage import least_samples, useless
+from fedkoopman.data.triage import held_out, useless
 from fedkoopman.errors import InputError
 from fedkoopman.paths import naming, shown
-from fedkoopman.survey.channel_statistics import Channel, ChannelTally, channel_notes
 
-__all__ = ["SegmentFacts", "Survey", "survey", "surveys_of"]
+FAR = 20.0
+"""A value so many interquartile ranges from the median is suspicious."""
 
+_TWO_TURNS = 4 * math.pi
+_DEGREES = 361.0
+_PER_SEGMENT = 256
+_KEPT = 65_536
+"""Samples kept for quartiles: from a segment, and from all; then every other one is dropped."""
 _APART = 1.5
 """Samples so many times further apart than dt, or closer, are told of."""
+
+
+@dataclass(frozen=True)
+class Suspicious:
+    """An extreme value far from all usual ones, as a code for a fault or a slip of units.
+
+    It occurs `count` times, first in a sample (from 1) of a segment.
+    """
+
+    value: float
+    count: int
+    segment: str
+    sample: int
+
+
+@dataclass(frozen=True)
+class Channel:
+    """What one observed channel holds, in the sensor's units.
+
+    Attributes:
+        missing: the share of samples that is missing.
+        low, high, mean, std: of what is there; NaN if nothing is.
+        constant_segments: how many segments in which it has two samples or more, all the same.
+        suspicious: extreme values far from the others.
+    """
+
+    name: str
+    missing: float
+    low: float
+    high: float
+    mean: float
+    std: float
+    constant_segments: int
+    suspicious: tuple[Suspicious, ...]
+
+    @property
+    def constant(self) -> bool:
+        return self.low == self.high
+
+    @property
+    def dead(self) -> bool:
+        return self.missing == 1.0
+
+
+class ChannelTally:
+    """What is known of one channel after some segments."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.samples = 0
+        self.there = 0
+        self.mean = 0.0
+        self.squares = 0.0
+        self.constant = 0
+        self.lowest: Suspicious | None = None
+        self.highest: Suspicious | None = None
+        self.kept: list[np.ndarray] = []
+        self.stride = 1
+
+    def add(self, segment: str, values: np.ndarray) -> None:
+        """Take in the samples of a segment, NaN where they are missing."""
+        self.samples += len(values)
+        missing = np.isnan(values)
+        z = values[~missing] if missing.any() else values
+        if not len(z):
+            return
+        # Chan's update: sums about the means of the parts lose no digits to a large mean
+        mean = float(z.mean())
+        total = self.there + len(z)
+        between = (mean - self.mean) ** 2 * self.there * len(z) / total
+        self.squares += float(np.sum((z - mean) ** 2)) + between
+        self.mean += (mean - self.mean) * len(z) / total
+        self.there = total
+        low, high = float(z.min()), float(z.max())
+        self.constant += low == high and len(z) > 1
+        self.lowest = _extreme(self.lowest, values, low, segment, is_new=np.less)
+        self.highest = _extreme(self.highest, values, high, segment, is_new=np.greater)
+        self._keep(z)
+
+    def _keep(self, z: np.ndarray) -> None:
+        """A thinned copy, for quartiles: all segments alike, every stride-th of them."""
+        step = -(-len(z) // _PER_SEGMENT) * self.stride
+        self.kept.append(np.array(z[::step]))
+        if sum(map(len, self.kept)) > _KEPT:
+            self.kept = [np.concatenate(self.kept)[::2].copy()]
+            self.stride *= 2
+
+    def channel(self) -> Channel:
+        if self.lowest is None or self.highest is None:
+            nan = float("nan")
+            return Channel(self.name, 1.0, nan, nan, nan, nan, 0, ())
+        low, middle, high = np.quantile(np.concatenate(self.kept), (0.25, 0.5, 0.75))
+        far = FAR * (high - low)
+        odd = [x for x in (self.lowest, self.highest) if far > 0 and abs(x.value - middle) > far]
+        return Channel(
+            name=self.name,
+            missing=1 - self.there / self.samples,
+            low=self.lowest.value,
+            high=self.highest.value,
+            mean=self.mean,
+            std=float(np.sqrt(self.squares / self.there)),
+            constant_segments=self.constant,
+            suspicious=tuple(odd),
+        )
+
+
+def _extreme(
+    known: Suspicious | None, values: np.ndarray, value: float, segment: str, is_new: np.ufunc
+) -> Suspicious:
+    """The extreme value so far, how often it came and where it came first."""
+    if known is not None and not is_new(value, known.value):
+        again = int(np.count_nonzero(values == known.value)) if value == known.value else 0
+        return Suspicious(known.value, known.count + again, known.segment, known.sample)
+    at = values == value
+    return Suspicious(value, int(np.count_nonzero(at)), segment, int(np.argmax(at)) + 1)
 
 
 @dataclass(frozen=True)
@@ -33,15 +151,9 @@ class SegmentFacts:
     """What is known of a segment without its samples.
 
     Attributes:
-        name: the segment's, as `Segment.name`.
         file: where it was recorded, for messages.
-        samples: on the grid.
         missing: the share of its observations that is missing.
-        gaps: how many times all channels are missing.
         longest_gap: samples of the longest of them.
-        start_time: instant of the first sample.
-        cut: whether it is a piece of a longer one.
-        held_out: whether it is kept for evaluation.
     """
 
     name: str
@@ -64,11 +176,6 @@ class Survey:
     """What a site has.
 
     Attributes:
-        site: its name.
-        dt: the study's sampling interval.
-        files: how many.
-        segments: in order.
-        channels: in the sensor's order.
         notes: what a person should look at, one sentence each.
     """
 
@@ -81,17 +188,14 @@ class Survey:
 
     @property
     def samples(self) -> int:
-        """Samples of all segments, the missing ones too."""
         return sum(s.samples for s in self.segments)
 
     @property
     def gaps(self) -> int:
-        """How many times all channels are missing."""
         return sum(s.gaps for s in self.segments)
 
     @property
     def longest_gap(self) -> int:
-        """Samples of the longest gap."""
         return max(s.longest_gap for s in self.segments)
 
     @property
@@ -102,7 +206,6 @@ class Survey:
 
     @property
     def held_out(self) -> tuple[str, ...]:
-        """Names of the segments that are kept for evaluation."""
         return tuple(s.name for s in self.segments if s.held_out)
 
 
@@ -110,8 +213,6 @@ def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | Non
     """Read all of a site's data once, check it and count.
 
     Arguments:
-        site: what to read.
-        dt: the study's sampling interval.
         progress: called with the bytes read so far, and how many there are.
     """
     facts: list[SegmentFacts] = []
@@ -150,7 +251,7 @@ def survey(site: SiteFile, dt: float, progress: Callable[[int, int], None] | Non
     channels = tuple(tally.channel() for tally in tallies)
     taken = columns_taken(site)
     notes = (
-        *channel_notes(channels, site.sensor.get("angles", ()), len(facts)),
+        *_channel_notes(channels, site.sensor.get("angles", ()), len(facts)),
         *_segment_notes(len(set(bases)), sum(fact.cut for fact in facts), any(kept), site.data),
         *_interval_notes(float(np.median(intervals)) if intervals else dt, dt),
         *([taken] if taken else []),
@@ -163,15 +264,38 @@ def _longest_run(missing: np.ndarray) -> int:
     return int(np.max(edges[1::2] - edges[::2]))
 
 
-def _segment_notes(uncut: int, pieces: int, kept: bool, data: DataSection) -> Iterator[str]:
-    """Segments that were cut, and nothing to evaluate on.
+def _channel_notes(
+    channels: Sequence[Channel], angles: Sequence[int], segments: int
+) -> Iterator[str]:
+    """Channels that say nothing, values that stand out, angles (by index) in degrees."""
+    for i, channel in enumerate(channels):
+        name = channel.name
+        if channel.dead:
+            yield f"{name} was never observed: check data.columns, or do without it"
+            continue
+        if channel.constant:
+            yield f"{name} is {channel.low:g} throughout: check the sensor, or data.columns"
+        elif channel.constant_segments:
+            yield (
+                f"{name} does not change in {channel.constant_segments} of {segments} segments: "
+                "check the sensor"
+            )
+        for odd in channel.suspicious:
+            times = "once" if odd.count == 1 else f"{odd.count} times"
+            yield (
+                f"{name} is {odd.value:g} {times}, first in sample {odd.sample} of segment "
+                f"{odd.segment}, far from all else: if that marks a fault, leave the cell blank"
+            )
+        size = max(abs(channel.low), abs(channel.high))
+        if i in angles and not channel.suspicious and _TWO_TURNS < size <= _DEGREES:
+            yield (
+                f"{name} reaches {size:.4g} but angles are in radians: if these are degrees, set "
+                "data.scale = 0.017453292519943295"
+            )
 
-    Arguments:
-        uncut: segments as they were recorded.
-        pieces: how many pieces were cut.
-        kept: whether a segment is held out.
-        data: the site's settings.
-    """
+
+def _segment_notes(uncut: int, pieces: int, kept: bool, data: DataSection) -> Iterator[str]:
+    """Segments that were cut, and nothing to evaluate on (`kept`)."""
     if pieces:
         yield (
             f"segments longer than data.longest = {data.longest} samples were cut into {pieces} "
@@ -183,12 +307,7 @@ def _segment_notes(uncut: int, pieces: int, kept: bool, data: DataSection) -> It
 
 
 def _interval_notes(interval: float, dt: float) -> Iterator[str]:
-    """Samples that are further apart than dt, or closer.
-
-    Arguments:
-        interval: the usual one of the site's samples.
-        dt: the study's.
-    """
+    """Samples that are usually further apart than the study's dt, or closer."""
     if interval > _APART * dt:
         yield (
             f"samples are {interval:.6g} apart but the study's dt is {dt:.6g}: those between are "
@@ -199,27 +318,3 @@ def _interval_notes(interval: float, dt: float) -> Iterator[str]:
             f"samples are {interval:.6g} apart but the study's dt is {dt:.6g}: they are resampled "
             "without averaging, and keep their noise"
         )
-
-
-def surveys_of(
-    study: Study, dt: float, files: Sequence[SiteFile], tell: Callable[[str, int, int], None]
-) -> list[Survey]:
-    """The surveys of all sites; refused where they leave nothing to train on or to score with."""
-    found, scored = [], False
-    for site in files:
-        one = survey(site, dt, partial(tell, f"reading {site.name}"))
-        found.append(one)
-        good = [facts for facts in one.segments if not facts.useless(study)]
-        scored = scored or any(facts.held_out for facts in good)
-        if all(facts.held_out for facts in good):
-            raise InputError(
-                f"{shown(site.path)}: of {len(one.segments)} segments, {len(one.held_out)} held "
-                f"out, none is left to train on with the {least_samples(study, False)} samples "
-                "that it takes: record longer ones, or hold out fewer"
-            )
-    if not scored:
-        raise InputError(
-            f"no site holds out a segment of the {least_samples(study, True)} samples that "
-            "evaluation.horizon takes: record more than one, or give data.held_out a share"
-        )
-    return found

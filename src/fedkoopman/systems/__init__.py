@@ -5,6 +5,7 @@ with an entry point in the group "fedkoopman.systems".
 """
 
 import inspect
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkoopman.errors import unknown_name
@@ -56,16 +57,17 @@ def names() -> tuple[str, ...]:
     return SYSTEMS.names
 
 
-def by_name(name: str, /, **parameters: Any) -> "System":
+def by_name(name: str, folder: Path | None = None, /, **parameters: Any) -> "System":
     """A system by the name it has on the command line and in study files.
 
     Arguments:
-        name: one of `names()`.
+        name: one of `names()`, or "file.py:name".
+        folder: where a user's file is looked up.
         parameters: what the system's constructor takes (`dt`, `a`, `dim`, …).
     """
     from fedkoopman.systems.base import System
 
-    kind = SYSTEMS.find(name)
+    kind = SYSTEMS.find(name, folder)
     if isinstance(kind, System):
         return kind.with_values(**parameters)
     known = [p for p in inspect.signature(kind).parameters if p != "self"]

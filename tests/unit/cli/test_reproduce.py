@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fedkoopman.cli import main
-from fedkoopman.paper.result import HOLDS, Claim, Findings, Numbers, Options, Table, Tell
+from fedkoopman.paper.items import HOLDS, Claim, Findings, Numbers, Options, Table, Tell
 
 FIRST, SECOND = "fig-policy", "fig-restart"
 OUT = Path("paper")

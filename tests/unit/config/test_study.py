@@ -12,12 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedkoopman.config import parts
-from fedkoopman.config.study import (
-    ClientsSection,
-    Study,
-    TrainingSection,
-    per_client,
-)
+from fedkoopman.config.sections import ClientsSection, TrainingSection
+from fedkoopman.config.study import Study, per_client
 from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import SYSTEMS, by_name
 
@@ -146,6 +142,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "network.window": 2, "network.depth": 2, "training.epochs": 3, "training.batch": 3,
         "training.learning_rate": 1, "training.weight_decay": 1, "training.decay": 1,
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
+        "network.kind": "own.py:Linear",
         "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,

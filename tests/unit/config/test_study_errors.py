@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from fedkoopman.config.study import ClientsSection, NetworkSection, Study, TrainingSection
+from fedkoopman.config.sections import ClientsSection, NetworkSection, TrainingSection
+from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
 
 DEFAULT = Study.paper_default()
@@ -82,6 +83,7 @@ BAD = {
     "scheme": Bad('scheme = "centralised"', ("scheme is 'centralised'", "'centralized'?")),
     "trajectories": Bad('trajectories = "own"', ("trajectories is 'own'", '"per-client"')),
     "method": Bad('[estimation]\nmethod = "kf"', ("estimation.method is 'kf'", "'ukf'?")),
+    "kind": Bad('[network]\nkind = "papr"', ("network.kind is 'papr'", "'paper'?", "file.py:name")),
     "activation": Bad('[network]\nactivation = "rel"', ("network.activation", "'relu'?")),
     "precision": Bad("[training]\nprecision = 32", ("training.precision is 32", '"float64"')),
     "system": Bad('[system]\nname = "lorentz63"', ("system.name is 'lorentz63'", "'lorenz63'?")),
@@ -170,6 +172,7 @@ BAD = {
     "belief-true": Bad("[clients]\ndynamics = { b = true }", ("clients.dynamics.b is True",)),
 }
 UNFIT = {
+    "no-kind": Bad('[network]\nkind = "no.py:K"', ("network.kind: 'no.py:K': there is no file",)),
     "small-k": Bad("[network]\ncomponents = 2", ("network.components is 2", ">= 3", '"auto"')),
     "parameter": Bad(
         "[system]\nparameters = { bb = 1.0 }", ("system.parameters", "'bb'", "did you mean 'b'?")
@@ -360,5 +363,8 @@ def test_an_integer_beyond_all_measure_is_refused(folder: Path) -> None:
     with pytest.raises(InputError, match=r"estimation\.beta is 1000.*finite"):
         Study.from_dict(tomllib.loads(text))
     (folder / "study.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(InputError, match=r"an integer of 1329 bits.*as 1e30"):
+    with pytest.raises(InputError, match=r"estimation\.beta is 1000.*finite"):
+        Study.load(folder / "study.toml")
+    (folder / "study.toml").write_text(text + "0" * 4600, encoding="utf-8")
+    with pytest.raises(InputError, match=r"an integer of thousands of digits"):
         Study.load(folder / "study.toml")

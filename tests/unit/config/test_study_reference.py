@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.cli import main
-from fedkoopman.cli.config import read_study, settings
+from fedkoopman.cli.options import read_study, settings
 from fedkoopman.config.reference import refreshed
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError

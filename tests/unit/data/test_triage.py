@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedkoopman.config.study import Study
-from fedkoopman.data.held_out import held_out, holds_out
 from fedkoopman.data.segments import Segment
-from fedkoopman.data.triage import triage
+from fedkoopman.data.triage import held_out, holds_out, triage
 
 STUDY = Study.from_dict({"network": {"window": 2, "depth": 3}, "evaluation": {"horizon": 4}})
 

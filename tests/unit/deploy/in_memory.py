@@ -9,12 +9,11 @@ from typing import Any
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.site_socket import Rate
-from fedkoopman.deploy.wire import decode_replies, decode_requests, encode_replies
+from fedkoopman.deploy.wire import Failure, decode_replies, decode_requests, encode_replies
 
 LABS = ("lab-a", "lab-b", "lab-c")
 SMALL: dict[str, Any] = {

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedkoopman.deploy.flower import control, programs
+from fedkoopman.deploy.provisioning.certificates import authority, node_keys, server_certificate
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
-from fedkoopman.deploy.provisioning.signing import authority, node_keys, server_certificate
 from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import InputError
 

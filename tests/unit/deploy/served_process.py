@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
 from fedkoopman.deploy.server.loop import federate
 from fedkoopman.deploy.site.site_socket import ask
+from fedkoopman.deploy.wire import Failure
 
 DONE = "the run is finished"
 

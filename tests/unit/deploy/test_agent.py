@@ -14,7 +14,7 @@ from unit.deploy.site_lab import SAMPLES, asked, make_site, make_study, recordin
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.preview import preview_lines
-from fedkoopman.deploy.site.site_answers import ANSWERS
+from fedkoopman.deploy.site.work import ANSWERS
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
@@ -130,7 +130,7 @@ def test_three_agents_learn_the_model_of_the_local_engine(
 
 
 def _trained(folder: Path) -> Iterator[dict[int, int]]:
-    from fedkoopman.deploy.site.accounts import trained_by_slot
+    from fedkoopman.deploy.site.buffer import trained_by_slot
     from fedkoopman.deploy.site.store import reading
 
     for n in range(3):

@@ -17,7 +17,7 @@ import pytest
 from unit.deploy.site_lab import SAMPLES, Process, make_site, make_study, write_recording
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.site.accounts import account_of, trained_by_slot
+from fedkoopman.deploy.site.buffer import account_of, trained_by_slot
 from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.store import FILE, reading
 from fedkoopman.deploy.wire import (

@@ -340,7 +340,7 @@ def test_a_full_disk_is_told_and_leaves_nothing(run: Path, tmp_path: Path) -> No
     code = """
 import resource, signal, sys
 from pathlib import Path
-from fedkoopman.errors import InputError
+from fedkoopman.errors import MachineError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 if sys.argv[1] == "backup":
     from fedkoopman.deploy.backup import backup
@@ -351,7 +351,7 @@ else:
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 try:
     act()
-except InputError as error:
+except MachineError as error:
     print(error)
 """
     (run / "large").write_bytes(bytes(50_000))

@@ -4,13 +4,13 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from fedkoopman.deploy.site.accounts import counts_of
-from fedkoopman.deploy.site.buffer import Buffer
+from fedkoopman.deploy.site.buffer import Buffer, account_of
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import InputError
 from fedkoopman.federation.arrivals import succeeded
@@ -70,7 +70,7 @@ def test_a_slot_from_poll_to_acknowledgement(store: Store, buffer: Buffer) -> No
     assert buffer.poll(2).samples == 0
     with store.looking() as c:  # the states are gone, the account stays
         assert c.execute("SELECT count(*) FROM contents").fetchone() == (0,)
-        assert counts_of(c) == {
+        assert asdict(account_of(c)) == {
             "delivered": 60, "trained": 60, "buffered": 0, "unacknowledged": 0, "segments": 0
         }  # fmt: skip
 

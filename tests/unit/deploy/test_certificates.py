@@ -15,8 +15,16 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
-from fedkoopman.deploy.provisioning.certificates import check_host, expires, hosts_of, warning
-from fedkoopman.deploy.provisioning.signing import authority, matches, node_keys, server_certificate
+from fedkoopman.deploy.provisioning.certificates import (
+    authority,
+    expires,
+    hosts_of,
+    matches,
+    node_keys,
+    server_certificate,
+    warning,
+)
+from fedkoopman.deploy.provisioning.provision import check_host
 from fedkoopman.errors import InputError
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -217,7 +225,7 @@ import sys
 sys.modules["cryptography"] = None
 from datetime import datetime, UTC
 from fedkoopman.errors import InputError
-from fedkoopman.deploy.provisioning.signing import authority
+from fedkoopman.deploy.provisioning.certificates import authority
 try:
     authority("x", datetime.now(UTC))
 except InputError as error:

@@ -21,7 +21,6 @@ from flwr.proto.task_pb2 import Task
 from flwr.superlink.grid import HttpGrid
 from unit.deploy.lab import HELLO, Lab, Site, laboratory, site_of, until
 
-from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower.courier import (
     RECORD,
     Stuck,
@@ -32,11 +31,10 @@ from fedkoopman.deploy.flower.courier import (
     main,
 )
 from fedkoopman.deploy.flower.fleet import FlowerFleet
-from fedkoopman.deploy.flower.inbox import Inbox
-from fedkoopman.deploy.flower.server_task import acquire_server_task
-from fedkoopman.deploy.flower.tasks import Tasks
+from fedkoopman.deploy.flower.nodes import Inbox
+from fedkoopman.deploy.flower.tasks import Tasks, acquire_server_task
 from fedkoopman.deploy.flower_apps import client_app, server_app
-from fedkoopman.deploy.wire import LARGEST
+from fedkoopman.deploy.wire import LARGEST, Failure
 from fedkoopman.errors import InputError
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`

@@ -33,12 +33,12 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 from unit.deploy.lab import HELLO, Lab, laboratory, site_of, until
 
-from fedkoopman.deploy.exchange import Failure
 from fedkoopman.deploy.flower import control
 from fedkoopman.deploy.flower import fleet as fleets
 from fedkoopman.deploy.flower.courier import body_of, content_of
 from fedkoopman.deploy.flower.fleet import FlowerFleet, LinkLost
-from fedkoopman.deploy.flower.server_task import ServerTask, acquire_server_task
+from fedkoopman.deploy.flower.tasks import ServerTask, acquire_server_task
+from fedkoopman.deploy.wire import Failure
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
 

@@ -11,9 +11,9 @@ import pytest
 from unit.deploy.lab import Lab, laboratory, until
 
 from fedkoopman.deploy.flower import control, programs
-from fedkoopman.deploy.flower.server_task import acquire_server_task
 from fedkoopman.deploy.flower.supernode import REFUSAL
-from fedkoopman.deploy.provisioning.signing import authority, node_keys
+from fedkoopman.deploy.flower.tasks import acquire_server_task
+from fedkoopman.deploy.provisioning.certificates import authority, node_keys
 from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import ComputationError, InputError
 

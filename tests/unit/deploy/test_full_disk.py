@@ -13,9 +13,9 @@ from unit.deploy.in_memory import LABS, Sites, small_study
 from fedkoopman.cli import main as program
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
-from fedkoopman.deploy.server import live_page, loop
+from fedkoopman.deploy.server import loop
 from fedkoopman.deploy.site import agent_process
-from fedkoopman.deploy.supervisor import Child, Supervisor
+from fedkoopman.deploy.supervisor import Child, Process, Supervisor
 from fedkoopman.errors import ComputationError, InputError, MachineError, PeerError
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
@@ -90,19 +90,19 @@ def test_a_child_that_cannot_be_started_for_want_of_room_is_started_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[str] = []
-    launch, tries = Child.launch, []
+    tries: list[Child] = []
 
-    def limited(child: Child) -> object:
+    def limited(child: Child) -> Process:
         tries.append(child)
         if len(tries) == 2:
             raise MachineError("cannot write log: No space left on device")
-        return launch(child)
+        return Process(child)
 
-    monkeypatch.setattr(Child, "launch", limited)
-    monkeypatch.setattr("fedkoopman.deploy.supervisor.FIRST", 0.0)
+    monkeypatch.setattr("fedkoopman.deploy.supervisor.Process", limited)
+    monkeypatch.setattr("fedkoopman.deploy.supervisor.FIRST_WAIT", 0.0)
     with Supervisor(told.append) as supervisor:
         supervisor.start(Child("child", ["true"], tmp_path / "log"))
-        supervisor._kept["child"].wait = 0.0
+        supervisor._children["child"].wait = 0.0
         while len(tries) < 3:
             supervisor.poll()
     assert any("No space left on device; trying again" in line for line in told)
@@ -112,7 +112,7 @@ def test_a_server_loop_goes_on_when_there_is_room_again(
     disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full before the first slot, and once more in the middle."""
-    monkeypatch.setattr(live_page, "write_report", lambda folder: folder)
+    monkeypatch.setattr("fedkoopman.reports.run.write_report", lambda folder: folder)
     sites = Sites(small_study(tmp_path / "study"), tmp_path / "sites")
     for name in LABS:
         sites.start(name)

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkoopman.deploy.exchange import Failure
-from fedkoopman.deploy.server.requests import judged
 from fedkoopman.deploy.server.rounds import Answers, ask
-from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
-from fedkoopman.deploy.server.scores import check_table
+from fedkoopman.deploy.server.scores import believed_sums, check_measured, check_table
+from fedkoopman.deploy.server.standings import judged
 from fedkoopman.deploy.server.validation import check_polled
 from fedkoopman.deploy.wire import (
     Ask,
     Envelope,
+    Failure,
     Polled,
     Refused,
     Reply,

@@ -1,4 +1,4 @@
-"""Drawn arrivals: what was recorded is read once, as the local engine reads it."""
+"""Files count when they stopped changing; drawn ones are read once, as the local engine does."""
 
 import json
 import os
@@ -9,7 +9,14 @@ import numpy as np
 import pytest
 from unit.deploy.site_lab import make_site, make_study, write_recording
 
-from fedkoopman.deploy.site.intake import Drawn, site_system
+from fedkoopman.deploy.site.intake import (
+    Drawn,
+    Settling,
+    candidates,
+    content_digest,
+    file_key,
+    site_system,
+)
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.runs.site_preparation import prepared_sites
@@ -176,3 +183,76 @@ def test_noise_that_was_estimated_is_the_same_after_a_restart(tmp_path: Path, st
     np.testing.assert_array_equal(
         again.estimator.observation_noise, intake.estimator.observation_noise
     )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 100.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def test_a_file_is_settled_when_it_has_not_changed_for_long_enough(tmp_path: Path) -> None:
+    clock = Clock()
+    settling = Settling(2.0, clock)
+    path = tmp_path / "a"
+    path.write_text("1")
+    assert not settling.settled([path])
+    clock.time += 1.9
+    assert not settling.settled([path])
+    path.write_text("12")
+    clock.time += 1.9
+    assert not settling.settled([path])
+    assert settling.unsettled == 1
+    clock.time += 2.0
+    assert list(settling.settled([path])) == [path]
+    assert settling.unsettled == 0
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    settling = Settling(2.0, clock)
+    path = tmp_path / "a"
+    path.write_text("1")
+    for instant in (4e9, 0.0):  # in a hundred years, and long ago
+        os.utime(path, (instant, instant))
+        assert not settling.settled([path])
+        clock.time += 2.0
+        assert settling.settled([path])
+
+
+def test_a_file_that_comes_back_settles_anew(tmp_path: Path) -> None:
+    clock = Clock()
+    settling = Settling(2.0, clock)
+    path = tmp_path / "a"
+    path.write_text("1")
+    settling.settled([path])
+    path.unlink()
+    clock.time += 5
+    assert not settling.settled([path])
+    path.write_text("1")
+    assert not settling.settled([path])
+
+
+def test_unfinished_files_are_no_candidates(tmp_path: Path) -> None:
+    site = make_site(tmp_path, count=2, files=["data/*", "data/r001.csv"])
+    for name in (".r.csv", "r.csv.part", "r.csv.TMP", "r.csv~", "~r.csv", "#r.csv#", "r.partial"):
+        (tmp_path / "data" / name).write_text("x")
+    (tmp_path / "data" / "folder.csv").mkdir()
+    (tmp_path / "data" / "link.csv").symlink_to("r000.csv")
+    found = candidates(site)
+    assert [path.name for path in found] == ["link.csv", "r001.csv"]  # one of two names
+    assert file_key(site, found[1]) == "data/r001.csv"
+    assert file_key(site, Path("/else/where.csv")) == "/else/where.csv"
+    assert file_key(site, tmp_path / os.fsdecode(b"\xff.csv")) == "\\udcff.csv"
+
+
+def test_a_site_without_files_is_no_error(tmp_path: Path) -> None:
+    site = make_site(tmp_path, count=0)
+    assert candidates(site) == []
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot read .*: No such file"):
+        content_digest(tmp_path / "a")

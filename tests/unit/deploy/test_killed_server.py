@@ -14,7 +14,7 @@ import pytest
 from unit.deploy.in_memory import LABS, Sites, small_study
 from unit.deploy.served_process import DONE
 
-from fedkoopman.deploy.server.faults import STEPS, VARIABLE
+from fedkoopman.deploy.server.coordinator import CRASH, STEPS
 from fedkoopman.deploy.site.site_socket import listening, serve
 
 pytestmark = pytest.mark.deploy  # real processes: `make test-deploy`
@@ -43,7 +43,7 @@ def test_killed_at_any_step_it_learns_the_same(crashes: list[str], tmp_path: Pat
             time.sleep(0.05)
         command = [sys.executable, str(HERE / "served_process.py"), str(tmp_path / "study"),
                    sockets, str(tmp_path / "out")]  # fmt: skip
-        env = {**os.environ, VARIABLE: ",".join(crashes)}
+        env = {**os.environ, CRASH: ",".join(crashes)}
         for _ in crashes:
             done = subprocess.run(command, env=env, capture_output=True, text=True)
             assert done.returncode == -signal.SIGKILL, done.stderr
@@ -62,9 +62,9 @@ def test_killed_at_any_step_it_learns_the_same(crashes: list[str], tmp_path: Pat
 def test_nobody_is_killed_unasked(
     asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedkoopman.deploy.server.faults import crash_if_asked
+    from fedkoopman.deploy.server.coordinator import crash_if_asked
 
-    monkeypatch.setenv(VARIABLE, asked)
+    monkeypatch.setenv(CRASH, asked)
     crash_if_asked("polled", 1, tmp_path)
     assert not list(tmp_path.iterdir())
 

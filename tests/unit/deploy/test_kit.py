@@ -10,16 +10,19 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning import sealing
-from fedkoopman.deploy.provisioning.kit import Kit, open_kit, read_kit, seal
-from fedkoopman.deploy.provisioning.kit_content import MANIFEST, kit_content, shared_files
-from fedkoopman.deploy.provisioning.sealing import (
+from fedkoopman.deploy.provisioning import kit as kits
+from fedkoopman.deploy.provisioning.kit import (
+    Kit,
     check_name,
     new_code,
     normal_code,
+    open_kit,
+    read_kit,
+    seal,
     sealed,
     unsealed,
 )
+from fedkoopman.deploy.provisioning.kit_content import MANIFEST, kit_content, shared_files
 from fedkoopman.errors import InputError
 from fedkoopman.version import NUMERICS
 
@@ -82,6 +85,24 @@ def test_a_kit_carries_the_code_that_is_named_and_imported_and_no_other(
         assert path.read_bytes() == (study.root / name).read_bytes()
 
 
+def test_a_kit_carries_every_member_of_the_users_own(study: Study, tmp_path: Path) -> None:
+    keys = {
+        "algorithm.name": "sums.py:ALGORITHM",
+        "aggregation.rule": "median.py:AGGREGATOR",
+        "policy.name": "turns.py:POLICY",
+        "network.kind": "kind.py:KIND",
+        "estimation.method": "filter.py:ESTIMATOR",
+    }
+    names = [value.partition(":")[0] for value in keys.values()]
+    for name in names:
+        (study.root / name).write_text(f"import optics\n# {name}\n")
+    seal(content_of(study.with_values(keys)), tmp_path / "b.kit", CODE)
+    kit = open_kit(tmp_path / "b.kit", tmp_path / "state" / "kit", CODE)
+    assert {"dynamics.py", "optics.py", *names} <= set(kit.code)
+    for name in names:
+        assert kit.code[name].read_bytes() == (study.root / name).read_bytes()
+
+
 def test_the_code_in_a_kit_runs_from_there(kit_file: Path, tmp_path: Path) -> None:
     from fedkoopman.user_code import load_object
 
@@ -139,14 +160,14 @@ def test_a_change_of_any_byte_is_refused(
 ) -> None:
     # One derivation of the key for all: scrypt is meant to be slow.
     known: dict[tuple[str, bytes], bytes] = {}
-    slow = sealing._key
+    slow = kits._key
 
     def quick(code: str, salt: bytes) -> bytes:
         if (code, salt) not in known:
             known[code, salt] = slow(code, salt)
         return known[code, salt]
 
-    monkeypatch.setattr(sealing, "_key", quick)
+    monkeypatch.setattr(kits, "_key", quick)
     small = {"a": b"x" * 20, "b": b""}
     data = sealed(small, code)
     assert unsealed(data, code, "kit") == small
@@ -168,7 +189,7 @@ def test_a_change_of_any_byte_is_refused(
 
 def test_another_format_is_told(kit_file: Path) -> None:
     data = bytearray(kit_file.read_bytes())
-    data[len(sealing.MAGIC)] = 9
+    data[len(kits.MAGIC)] = 9
     kit_file.write_bytes(data)
     with pytest.raises(InputError, match="made in format 9, this is format 1"):
         read_kit(kit_file, CODE)
@@ -176,7 +197,7 @@ def test_another_format_is_told(kit_file: Path) -> None:
 
 def test_what_is_no_kit_is_told(tmp_path: Path) -> None:
     path = tmp_path / "x.kit"
-    for content in (b"", b"PK\x03\x04 a zip", sealing.MAGIC):
+    for content in (b"", b"PK\x03\x04 a zip", kits.MAGIC):
         path.write_bytes(content)
         with pytest.raises(InputError, match="is no kit: give the file"):
             read_kit(path, CODE)
@@ -198,7 +219,7 @@ def test_an_archive_is_as_large_as_its_content() -> None:
     """Nothing is compressed, so that nothing can swell."""
     assert len(sealed({"zeros": bytes(10**6)}, None)) > 10**6
     with pytest.raises(InputError, match="a kit of"):
-        sealed({"zeros": bytes(sealing.LARGEST)}, None)
+        sealed({"zeros": bytes(kits.LARGEST)}, None)
     with pytest.raises(InputError, match="a kit of 101 files"):
         sealed({f"f{i}": b"" for i in range(101)}, None)
 
@@ -214,7 +235,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> Non
     with pytest.raises(InputError, match="cannot name a file of a kit"):
         check_name(name)
     archive = json.dumps({name: ""}).encode()
-    data = sealing._head(sealing.PLAIN) + hashlib.sha256(archive).digest() + archive
+    data = kits._head(kits.PLAIN) + hashlib.sha256(archive).digest() + archive
     (tmp_path / "x.kit").write_bytes(data)
     with pytest.raises(InputError, match="cannot name a file of a kit"):
         open_kit(tmp_path / "x.kit", tmp_path / "state" / "kit", None)
@@ -225,7 +246,7 @@ def test_names_that_lead_elsewhere_are_refused(name: str, tmp_path: Path) -> Non
     "archive", [b"[]", b"{}", b'{"a": 1}', b'{"a": "?"}', b"nope", b"[" * 10**5, b'{"a": null}']
 )
 def test_an_archive_of_something_else_is_refused(archive: bytes) -> None:
-    data = sealing._head(sealing.PLAIN) + hashlib.sha256(archive).digest() + archive
+    data = kits._head(kits.PLAIN) + hashlib.sha256(archive).digest() + archive
     with pytest.raises(InputError, match="no files of a kit"):
         unsealed(data, None, "kit")
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from fedkoopman.cli import main
-from fedkoopman.cli.ledger import instant, ledger
+from fedkoopman.cli.status import instant, ledger
 from fedkoopman.deploy.site.ledger import REMEMBERED, Ledger, ledger_entries, ledger_totals
 from fedkoopman.deploy.site.store import Store, StoreError
 from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused

@@ -12,9 +12,8 @@ import pytest
 from unit.deploy.site_lab import SAMPLES, make_site, make_study, recording, write_recording
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import Estimator
-from fedkoopman.data.held_out import held_out, holds_out
-from fedkoopman.data.site_knowledge import Knowledge
+from fedkoopman.data.estimator import Estimator, Knowledge
+from fedkoopman.data.triage import held_out, holds_out
 from fedkoopman.deploy.site import live
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.live import Live

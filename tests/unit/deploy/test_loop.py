@@ -16,14 +16,13 @@ import pytest
 from unit.deploy.in_memory import LABS, SMALL, Sites, only, small_study
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.exchange import Failure
-from fedkoopman.deploy.servable import check_servable
+from fedkoopman.deploy.provisioning.kit_content import check_servable
 from fedkoopman.deploy.server import coordinator, status
-from fedkoopman.deploy.server.faults import STEPS
+from fedkoopman.deploy.server.coordinator import STEPS
 from fedkoopman.deploy.server.loop import main, slot_line
 from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.status import read_status, request_readmission
-from fedkoopman.deploy.wire import Answered, Ask, Evaluate, Evaluated, Poll, Polled
+from fedkoopman.deploy.wire import Answered, Ask, Evaluate, Evaluated, Failure, Poll, Polled
 from fedkoopman.errors import InputError
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.run import Progress, run

@@ -12,13 +12,11 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import expires, hosts_of
+from fedkoopman.deploy.provisioning.certificates import expires, hosts_of, matches
 from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
-from fedkoopman.deploy.provisioning.kit import open_kit, read_kit
+from fedkoopman.deploy.provisioning.kit import normal_code, open_kit, read_kit
 from fedkoopman.deploy.provisioning.provision import Provisioned, provision, shared_study
 from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.provisioning.sealing import normal_code
-from fedkoopman.deploy.provisioning.signing import matches
 from fedkoopman.errors import InputError
 
 STUDY = """
@@ -199,7 +197,7 @@ def test_a_changed_study_makes_kits_anew_with_the_same_keys(study: Path, change:
     for name in "ab":
         content = read_kit(done.fleet / "kits" / f"{name}.kit", first.codes[name])
         assert content["dynamics.py"] == (study.parent / "dynamics.py").read_bytes()
-        assert content["study.toml"] == shared_study(study).to_toml().encode()
+        assert content["study.toml"] == shared_study(study).to_toml(lasting=True).encode()
     assert provision(study, ["a", "b"]).said == ("enrolled before, and left as they were: a, b",)
 
 
@@ -410,7 +408,7 @@ def test_killed_while_kits_are_made_anew_it_goes_on(study: Path) -> None:
     assert "made the kits of a, b anew" in done.said[0]
     for name in "ab":
         content = read_kit(done.fleet / "kits" / f"{name}.kit", first.codes[name])
-        assert content["study.toml"] == shared_study(study).to_toml().encode()
+        assert content["study.toml"] == shared_study(study).to_toml(lasting=True).encode()
 
 
 def test_a_full_disk_is_told(study: Path) -> None:
@@ -419,12 +417,12 @@ def test_a_full_disk_is_told(study: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from fedkoopman.deploy.provisioning.provision import provision
-from fedkoopman.errors import InputError
+from fedkoopman.errors import MachineError
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
 try:
     provision(Path(sys.argv[1]), ["a"])
-except InputError as error:
+except MachineError as error:
     print(error)
 """
     environment = os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"}

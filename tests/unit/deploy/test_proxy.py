@@ -19,21 +19,27 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.deploy.provisioning.certificates import authority, server_certificate
 from fedkoopman.deploy.provisioning.proxy import (
     LARGEST_MESSAGE,
     UNITS,
     find_nginx,
-    nginx_command,
     nginx_conf,
     service_files,
 )
-from fedkoopman.deploy.provisioning.signing import authority, server_certificate
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
 needs_nginx = pytest.mark.skipif(find_nginx() is None, reason="needs nginx")
 NOW = datetime.now(UTC)
 PULL = "/v1/fleet/pull-messages"
+
+
+def nginx_command(fleet: Path) -> list[str]:
+    """How the proxy is started, in the foreground."""
+    (fleet / "proxy/logs").mkdir(parents=True, exist_ok=True)
+    fixed = ["-p", str(fleet / "proxy"), "-c", str(fleet / "nginx.conf")]
+    return [find_nginx() or "nginx", *fixed, "-g", "daemon off;"]
 
 
 class Upstream(ThreadingHTTPServer):

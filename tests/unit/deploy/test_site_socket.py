@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.deploy.site.site_socket import AT_ONCE, ask, listening, serve
+from fedkoopman.deploy.site.site_socket import AT_ONCE, Rate, ask, listening, serve
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
 
@@ -175,3 +175,13 @@ def test_other_users_are_kept_out(tmp_path: Path, path: Path) -> None:
                 [sys.executable, "-c", CLIENT, str(path)], capture_output=True, text=True
             )
             assert done.stdout.startswith("kept out"), done.stderr
+
+
+def test_a_rate_allows_some_at_once_and_then_so_many_a_second() -> None:
+    now = 100.0
+    rate = Rate(20.0, 40, lambda: now)
+    assert sum(rate.allows() for _ in range(100)) == 40
+    now += 1.0
+    assert sum(rate.allows() for _ in range(100)) == 20
+    now += 1000.0
+    assert sum(rate.allows() for _ in range(100)) == 40

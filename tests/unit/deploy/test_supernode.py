@@ -18,9 +18,9 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supernode.nodestate import NodeStateFactory
 
 from fedkoopman.deploy.flower import supernode
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
+from fedkoopman.deploy.flower.programs import AdaptiveInterval
 from fedkoopman.deploy.flower.supernode import REFUSAL, refusal, sign_off
-from fedkoopman.deploy.provisioning.signing import authority, node_keys
+from fedkoopman.deploy.provisioning.certificates import authority, node_keys
 
 
 def test_flowers_loop_still_waits_where_it_is_shortened() -> None:

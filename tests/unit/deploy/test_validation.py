@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkoopman.deploy.server.score_validation import (
+from fedkoopman.deploy.server.scores import (
     believed_scores,
     believed_sums,
     check_evaluated,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from reference import filters
+from reference.extension import file_of
 from reference.problems import lorenz63
 
 import fedkoopman as fk
@@ -13,7 +14,7 @@ from fedkoopman.cli import main
 from fedkoopman.config.user_files import user_files
 from fedkoopman.errors import InputError
 
-FILE = Path(__file__).parents[2] / "extensions" / "cubature.py"
+FILE = file_of("cubature")
 METHOD = f"{FILE}:ESTIMATOR"
 
 

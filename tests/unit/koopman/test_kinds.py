@@ -5,13 +5,12 @@ import struct
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
-from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import linear_kind
+from reference.closed_form_kind import LeastSquares, Linear
+from reference.extension import file_of
 from reference.federations import assert_same_run, experiment, run
-from reference.linear_kind import LeastSquares, Linear
 
 import fedkoopman as fk
 from fedkoopman.errors import InputError
@@ -23,7 +22,7 @@ from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import KINDS, find_kind, name_of
 from fedkoopman.koopman.kinds.paper import PaperNetwork
 
-FILE = Path(linear_kind.__file__)
+FILE = file_of("linear")
 REFERENCE = f"{FILE}:Linear"
 TURN = 0.98 * np.array([[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]])
 
@@ -75,8 +74,8 @@ def test_scores_forecasts_filters_and_the_card_know_no_kind():
 def test_a_federation_trains_it():
     e = experiment(architecture=Linear(3, 5), slots=2)
     outcomes = run(e)
-    assert outcomes[-1].state.weights["operator"].shape == (5, 5)
-    assert not np.array_equal(outcomes[-1].state.weights["operator"], np.eye(5))
+    assert outcomes[-1].state.arrays["operator"].shape == (5, 5)
+    assert not np.array_equal(outcomes[-1].state.arrays["operator"], np.eye(5))
     assert_same_run(outcomes, run(e, threads=1))
 
 
@@ -124,7 +123,7 @@ def test_a_file_is_never_a_reason_to_run_code(tmp_path, monkeypatch):
 
 
 def test_a_package_adds_a_kind_by_an_entry_point(tmp_path, monkeypatch):
-    entry = EntryPoint("linear", "reference.linear_kind:Linear", KINDS.group)
+    entry = EntryPoint("linear", "reference.closed_form_kind:Linear", KINDS.group)
     assert KINDS.group == "fedkoopman.model_kinds"
     monkeypatch.setattr(KINDS, "_foreign", {"linear": entry})
     monkeypatch.setattr(KINDS, "names", ("paper", "linear"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedkoopman.paper.result import (
+from fedkoopman.paper.items import (
     FAILS,
     HOLDS,
     OPEN,

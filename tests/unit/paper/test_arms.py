@@ -7,7 +7,7 @@ import numpy as np
 
 from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.result import Findings, Options, Table
+from fedkoopman.paper.items import Findings, Options, Table
 
 
 def test_a_variant_is_named_after_what_differs() -> None:

@@ -16,7 +16,7 @@ from fedkoopman.paper import double_pendulum_data as data
 from fedkoopman.paper import double_pendulum_judging as judging
 from fedkoopman.paper import fig_double_pendulum as item
 from fedkoopman.paper.arms import METRICS
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Options
+from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Options
 
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")
 ROWS = 6201
@@ -344,7 +344,7 @@ class TestFindings:
 class TestMotion:
     def test_of_a_swing_that_dies_away(self) -> None:
         """A root mean square speed is amplitude times frequency over √2, over whole periods."""
-        from fedkoopman.paper.double_pendulum_data import motion
+        from fedkoopman.paper.double_pendulum_judging import motion
 
         time = np.arange(12_000) * 0.002
         swing = np.where(time < 12, 1.0, 0.1) * np.sin(np.pi * time)
@@ -360,7 +360,7 @@ class TestMotion:
         assert motion([0 * states])[0]["begins"] is None
 
     def test_of_a_recording_that_ends_early(self) -> None:
-        from fedkoopman.paper.double_pendulum_data import motion
+        from fedkoopman.paper.double_pendulum_judging import motion
 
         assert motion([np.zeros((6201, 4))])[0]["last"] == 6200
 
@@ -368,7 +368,8 @@ class TestMotion:
 class TestLimits:
     def test_least_squares_find_a_linear_system(self, tmp_path: Path) -> None:
         """Of x_{k+1} = A x_k the map of one state is exact, persistence is (A − I) x."""
-        from fedkoopman.paper.double_pendulum_judging import HOLD, TRUE, TWO, limits
+        from fedkoopman.paper.double_pendulum_judging import HOLD, TRUE, TWO
+        from fedkoopman.paper.fig_double_pendulum import limits
 
         turn = np.array([[0.98, 0.1, 0, 0], [-0.1, 0.98, 0, 0], [0, 0, 0.99, 0], [0, 0, 0, 0.9]])
         start = np.array([1.0, -1.0, 0.5, 2.0])

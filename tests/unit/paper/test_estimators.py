@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedkoopman.paper import table_estimators as item
 from fedkoopman.paper.estimators_judging import EKF, PARTICLE, RESAMPLED, UKF, Score
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Claim
+from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Claim
 
 COUNT = 40
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from fedkoopman.paper.axes import COLOURS, MUTED, looks_of
 from fedkoopman.paper.figures import draw, save
-from fedkoopman.paper.result import Panel, Series
+from fedkoopman.paper.items import Panel, Series
 
 X = tuple(range(1, 11))
 CURVE = tuple(100.0 * 0.4**x for x in X)
@@ -46,7 +46,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from fedkoopman.paper.figures import draw, save
-from fedkoopman.paper.result import Panel, Series
+from fedkoopman.paper.items import Panel, Series
 x = tuple(range(9))
 space = Panel("in space", "x", "y", (Series("b ℰ", x, x, z=x, muted=True),), z="z")
 plane = Panel("over ρ", "x", "y", (Series("a ℓ₁", x, x, x), Series("b ℰ", x, x)), log_y=True)

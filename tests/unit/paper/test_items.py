@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedkoopman.paper.catalogue import CATALOGUE
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN, Findings, Options
+from fedkoopman.paper.items import CATALOGUE, FAILS, HOLDS, OPEN, Findings, Options
 
 SEEDS, SLOTS, TAIL = 5, 40, 20
 LABELS = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from fedkoopman.paper.items import FAILS, HOLDS, OPEN
 from fedkoopman.paper.judging import (
     Interval,
     all_of,
@@ -14,7 +15,6 @@ from fedkoopman.paper.judging import (
     trend,
     within,
 )
-from fedkoopman.paper.result import FAILS, HOLDS, OPEN
 
 
 @pytest.fixture

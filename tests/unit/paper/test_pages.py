@@ -9,9 +9,15 @@ import pytest
 from markdown_it import MarkdownIt
 
 from fedkoopman.paper.files import write_index, write_item, write_numbers
-from fedkoopman.paper.pages import index_page, item_markdown, item_page, paper_markdown
-from fedkoopman.paper.result import FAILS, FAST, HOLDS, OPEN, SPREAD, Reproduced, Table
-from fedkoopman.paper.terminal import show, show_counts
+from fedkoopman.paper.items import FAILS, FAST, HOLDS, OPEN, SPREAD, Reproduced, Table
+from fedkoopman.paper.pages import (
+    index_page,
+    item_markdown,
+    item_page,
+    paper_markdown,
+    show,
+    show_counts,
+)
 
 
 class Reader(HTMLParser):

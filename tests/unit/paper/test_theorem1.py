@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedkoopman import theory
+from fedkoopman.paper.items import FAILS, HOLDS, Options
 from fedkoopman.paper.quadratics import Quadratics, draw_quadratics, expect, simulate
-from fedkoopman.paper.result import FAILS, HOLDS, Options
 from fedkoopman.paper.theorem1 import ITEM
 from fedkoopman.paper.theorem1_claims import first_violation
 from fedkoopman.version import NUMERICS

@@ -1,5 +1,6 @@
-"""What sites prepare is computed once and passed on."""
+"""What sites prepare is computed once and passed on; their states lie in a temporary file."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,11 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.config.study import Study
+from fedkoopman.errors import ComputationError
 from fedkoopman.runs import run as run_module
 from fedkoopman.runs import sweep as sweep_module
 from fedkoopman.runs.experiment import experiment_of
-from fedkoopman.runs.site_preparation import prepared_sites
+from fedkoopman.runs.site_preparation import SpilledArrays, prepared_sites
 from fedkoopman.runs.sweep import sweep
 
 SITE = """
@@ -86,3 +88,42 @@ def test_a_sweep_prepares_again_only_what_differs(
     dropped = [result.summary["sites"]["lab"]["dropped"] for result in results]
     assert dropped[0] == dropped[1] == []
     assert dropped[2] == dropped[3] == ["short: 2 samples, fewer than the 3 that training needs"]
+
+
+def test_arrays_come_back_in_order_and_outlast_the_shelf() -> None:
+    rng = np.random.default_rng(0)
+    given = [rng.normal(size=(int(n), 3)) for n in rng.integers(1, 9, 50)]
+    with SpilledArrays() as shelf:
+        for array in given:
+            shelf.keep(array)
+        kept = shelf.arrays()
+    assert len(kept) == len(given)
+    for before, after in zip(given, kept, strict=True):
+        np.testing.assert_array_equal(before, after)
+        assert not after.flags.writeable
+
+
+def test_nothing_kept_is_nothing() -> None:
+    with SpilledArrays() as shelf:
+        assert shelf.arrays() == ()
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="handles are counted in /proc")
+def test_many_arrays_take_one_handle() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with SpilledArrays() as shelf:
+        for _ in range(500):
+            shelf.keep(np.ones((2, 2)))
+        kept = shelf.arrays()
+    assert len(kept) == 500
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "tempfile.TemporaryFile",
+        lambda: open("/dev/full", "r+b"),  # noqa: SIM115
+    )
+    with SpilledArrays() as shelf, pytest.raises(ComputationError, match=r"No space left.*TMPDIR"):
+        shelf.keep(np.ones((2, 2)))

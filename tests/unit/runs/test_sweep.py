@@ -9,8 +9,14 @@ import pytest
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError
 from fedkoopman.paths import folder_name
-from fedkoopman.runs.grid import combinations, read_grid, split_values
-from fedkoopman.runs.sweep import SweepProgress, recorded, sweep
+from fedkoopman.runs.sweep import (
+    SweepProgress,
+    combinations,
+    read_grid,
+    recorded,
+    split_values,
+    sweep,
+)
 
 DEFAULT = Study.paper_default()
 TINY = Study.paper_default(

@@ -11,8 +11,8 @@ from scipy import stats
 import fedkoopman as fk
 from fedkoopman.data.segments import Segment
 from fedkoopman.errors import InputError
-from fedkoopman.survey.innovation_tests import channel_tests, initial_test, observed_noise
-from fedkoopman.survey.noise_verdict import noise_verdict
+from fedkoopman.survey.noise_verdict import channel_tests, initial_test, observed_noise
+from fedkoopman.survey.site_check import noise_verdict
 
 pytestmark = pytest.mark.slow  # compiling takes minutes: `make test-slow`
 

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.held_out import held_out
+from fedkoopman.data.triage import held_out
 from fedkoopman.errors import InputError
-from fedkoopman.survey.channel_statistics import ChannelTally
-from fedkoopman.survey.survey import Survey, survey
+from fedkoopman.survey.survey import ChannelTally, Survey, survey
 
 NAN = np.nan
 

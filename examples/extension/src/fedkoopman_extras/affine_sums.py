@@ -1,4 +1,4 @@
-"""An algorithm with messages of its own: exact least squares in one round of sums.
+"""An algorithm, with messages of its own: exact least squares in one round of sums.
 
 Every site sends sums of products of its states, Σ [x; 1] [x; 1]ᵀ and Σ x⁺ [x; 1]ᵀ, and the server
 solves x⁺ ≈ A x + b. The result equals least squares on the pooled data, which nobody sees.
@@ -17,12 +17,14 @@ from fedkoopman import InputError
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, NumberField, Schema
 
+__all__ = ["ALGORITHM", "AffineSums"]
+
 
 class AffineSums:
-    """Sums in, one linear model out."""
+    """Sums in, one linear model out; `fedkoopman.federation.algorithm` says when each is called."""
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
-        """A question without content, and sums."""
+        """All that is ever said: a question without content, and sums in reply."""
         d = problem.system.dim
         arrays = {
             "gram": ArrayField((d + 1, d + 1), "float64"),
@@ -37,19 +39,18 @@ class AffineSums:
 
     def begin(self, problem: Problem) -> Arrays:
         """No sums yet; the first model predicts that nothing changes."""
-        shape, d = problem.architecture, problem.system.dim
-        if shape.window != 1 or list(self._model(problem, np.eye(d, d + 1))) != list(
-            shape.named(shape.template)
-        ):
+        d = problem.system.dim
+        model = self._model(problem, np.eye(d, d + 1))
+        given = {name: leaf.shape for name, leaf in model.items()}
+        if given != dict(problem.architecture.shapes()):
             raise InputError(
-                "affine-sums needs a network without hidden layers or windows: give "
-                f"network.hidden_layers = 0, window = 1 and components = {d + 1}"
+                "affine-sums needs a network without hidden layers or windows: give kind = "
+                f'"paper", hidden_layers = 0, window = 1 and components = {d + 1} in [network]'
             )
-        sums = {"gram": np.zeros((d + 1, d + 1)), "shift": np.zeros((d, d + 1))}
-        return {**sums, **self._model(problem, np.eye(d, d + 1))}
+        return {"gram": np.zeros((d + 1, d + 1)), "shift": np.zeros((d, d + 1)), **model}
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
-        """Whoever has new data."""
+        """Whoever has new data is asked."""
         return {int(n): Message("count") for n in np.flatnonzero(ready.waiting)}
 
     def answer(

@@ -1,6 +1,7 @@
 """An aggregator: the mean without the smallest and the largest value of every number.
 
-With fewer than three updates there is nothing to trim, and it is the plain mean.
+One client, whatever it sends, then moves no number beyond what the others sent. With fewer than
+three updates there is nothing to trim, and it is the plain mean.
 """
 
 from collections.abc import Sequence
@@ -9,9 +10,17 @@ import numpy as np
 
 from fedkoopman.federation.messages import Arrays
 
+__all__ = ["AGGREGATOR", "trimmed_mean"]
+
 
 def trimmed_mean(current: Arrays, updates: Sequence[Arrays], sizes: Sequence[int]) -> Arrays:
-    """Every number's mean over the clients, extremes left out; the sizes of data play no part."""
+    """The next model.
+
+    Arguments:
+        current: the model that the clients were given.
+        updates: what each made of it.
+        sizes: samples that each trained on; they play no part here.
+    """
     trim = 1 if len(updates) > 2 else 0
     found = {}
     for name, value in current.items():

@@ -26,7 +26,6 @@ class Csv(Table):
     """Cells separated by commas, in UTF-8, the first line naming the columns."""
 
     def header(self) -> list[str]:
-        """The cells of the first line."""
         try:
             with self.path.open(encoding="utf-8-sig", newline="") as lines:
                 header = [name.strip() for name in next(csv.reader(lines), [])]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from fedkoopman.data.variables import Variables
+from fedkoopman.data.arrays import Variables
 from fedkoopman.errors import InputError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -13,13 +13,11 @@ class Mat(Variables):
     """What MATLAB saves with the option -v7 or an older one."""
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """As of `Variables`."""
         from scipy.io import whosmat
 
         return {name: tuple(shape) for name, shape, _ in self._read(whosmat)}
 
     def load(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """As of `Variables`."""
         from scipy.io import loadmat
 
         found: Mapping[str, Any] = self._read(lambda file: loadmat(file, variable_names=names))

@@ -11,7 +11,6 @@ class Npy(Arrays):
     """One array without a name."""
 
     def arrays(self) -> tuple[int, Iterator[tuple[str, np.ndarray]]]:
-        """As of `Arrays`."""
         try:
             with self.path.open("rb") as file:
                 whole = file.read(6) == b"\x93NUMPY"

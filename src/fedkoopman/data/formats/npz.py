@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.data.arrays import NUMPY_DAMAGE, Arrays, not_numpy
+from fedkoopman.data.arrays import NUMPY_DAMAGE, Arrays, Variables, not_numpy
 from fedkoopman.data.row_blocks import Recording
-from fedkoopman.data.variables import Variables
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
@@ -17,7 +16,6 @@ class NpzArrays(Arrays):
     """Every array is a segment."""
 
     def arrays(self) -> tuple[int, Iterator[tuple[str, np.ndarray]]]:
-        """As of `Arrays`."""
         names = _names(self.path)
         return len(names), ((name, _array(self.path, name)) for name in names)
 
@@ -30,7 +28,6 @@ class NpzVariables(Variables):
         return {name: () for name in _names(self.path)}
 
     def load(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """As of `Variables`."""
         return {name: _array(self.path, name) for name in names}
 
 

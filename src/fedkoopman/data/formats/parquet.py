@@ -17,7 +17,6 @@ class Parquet(Table):
     """A Parquet file; its columns hold numbers, and labels may be numbers or texts."""
 
     def header(self) -> list[str]:
-        """The names of the schema."""
         try:
             return list(pa_parquet.read_schema(self.path).names)
         except (pa.ArrowException, OSError) as error:

@@ -17,17 +17,6 @@ from fedkoopman.errors import ComputationError, InputError, short
 if TYPE_CHECKING:
     from flwr.supercore.control import ControlHttpClient
 
-__all__ = [
-    "Node",
-    "enrol",
-    "key_bytes",
-    "nodes",
-    "register",
-    "start_run",
-    "stop_runs",
-    "unregister",
-]
-
 APP = Path(__file__).with_name("app")
 
 
@@ -51,7 +40,7 @@ class Node:
 def start_run(
     address: str, *, certificates: Path | None = None, settings: Path | None = None
 ) -> int:
-    """Start a run and give its id; the server loop then acquires its task (`server_task`).
+    """Start a run and give its id; the server loop then acquires its task (`tasks`).
 
     Arguments:
         settings: the file that `flower_apps.server_app` reads, if Flower itself starts the loop.

@@ -38,13 +38,10 @@ from flwr.supercore.inflatable.inflatable_utils import (
 )
 from flwr.supernode.runtime.run_clientapp import push_message
 
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.programs import configure_flower
+from fedkoopman.deploy.flower.programs import AdaptiveInterval, configure_flower
 from fedkoopman.deploy.flower.tasks import Tasks, heartbeat
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError
-
-__all__ = ["FIELD", "RECORD", "Stuck", "ask_agent", "body_of", "carry", "content_of", "main"]
 
 log = logging.getLogger(__name__)
 RECORD = "fedkoopman"

@@ -19,15 +19,12 @@ import httpx
 from flwr.app import Message, MessageType
 from flwr.superlink.grid import HttpGrid
 
-from fedkoopman.deploy.exchange import Failure
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
 from fedkoopman.deploy.flower.courier import content_of
-from fedkoopman.deploy.flower.inbox import Inbox
-from fedkoopman.deploy.flower.node_directory import HELLO_TIMEOUT, NodeDirectory, Place
+from fedkoopman.deploy.flower.nodes import HELLO_TIMEOUT, Inbox, NodeDirectory, Place
+from fedkoopman.deploy.flower.programs import AdaptiveInterval
 from fedkoopman.deploy.provisioning.roster import Roster
+from fedkoopman.deploy.wire import Failure
 from fedkoopman.errors import ComputationError, InputError, short
-
-__all__ = ["FlowerFleet", "LinkLost"]
 
 log = logging.getLogger(__name__)
 LATE = 60.0
@@ -63,7 +60,7 @@ class FlowerFleet:
     """Sites behind a SuperLink.
 
     Arguments:
-        grid: of the run, see `server_task.acquire_server_task`.
+        grid: of the run, see `tasks.acquire_server_task`.
         roster: reads who may take part now; it is called often, as that may change.
         site_of: the site that a reply claims to come from; raises InputError if it is malformed.
         hello: a request that every site answers and that changes nothing, for unknown nodes.

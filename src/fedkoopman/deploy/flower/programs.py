@@ -24,18 +24,6 @@ from pathlib import Path
 from fedkoopman.durable import writing
 from fedkoopman.errors import ComputationError, InputError
 
-__all__ = [
-    "ServerCertificate",
-    "configure_flower",
-    "courier_command",
-    "environment",
-    "free_port",
-    "make_secret",
-    "superlink_command",
-    "supernode_command",
-    "wait_ready",
-]
-
 LOOPBACK = "127.0.0.1"
 SETTINGS = {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -159,13 +147,7 @@ def supernode_command(
 
 
 def courier_command(*, port: int, secret: Path, socket: Path) -> list[str]:
-    """The courier between a SuperNode and the site agent.
-
-    Arguments:
-        port: the SuperNode's, on loopback.
-        secret: shared with the SuperNode.
-        socket: the agent's.
-    """
+    """The courier between a SuperNode and the site agent."""
     command = [sys.executable, "-m", "fedkoopman.deploy.flower.courier"]
     command += ["--runtime", f"{LOOPBACK}:{port}", "--secret", str(secret)]
     return [*command, "--socket", str(socket)]
@@ -216,3 +198,34 @@ def wait_ready(
         cause = "its process ended; its log says why"
     told = " ".join(str(cause).split())
     raise ComputationError(f"{address} is not ready: {told}")
+
+
+class AdaptiveInterval:
+    """The time between two polls, which grows with the time since something last happened.
+
+    Flower sends no notifications: to wait for a message is to poll for it. A fixed interval is
+    either slow or busy. This one is a tenth of the time for which nothing has come: an active
+    federation loses a tenth of its time at most, and an idle one polls as rarely as Flower does.
+
+    Arguments:
+        shortest: seconds, right after something happened.
+        longest: seconds, after a long silence.
+    """
+
+    def __init__(self, shortest: float, longest: float) -> None:
+        self.shortest = shortest
+        self.longest = longest
+        self._since = time.monotonic()
+
+    def refresh(self) -> None:
+        """Note that something happened."""
+        self._since = time.monotonic()
+
+    def seconds(self) -> float:
+        """The current interval."""
+        silence = time.monotonic() - self._since
+        return min(self.longest, max(self.shortest, 0.1 * silence))
+
+    def wait(self) -> None:
+        """Sleep for the current interval."""
+        time.sleep(self.seconds())

@@ -33,24 +33,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.deploy.flower.adaptive_interval import AdaptiveInterval
-from fedkoopman.deploy.flower.programs import configure_flower
+from fedkoopman.deploy.flower.programs import AdaptiveInterval, configure_flower
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
     from flwr.supernode.fleet_http_client import FleetHttpClient
-
-__all__ = [
-    "REFUSAL",
-    "drop_finished_tasks",
-    "exit_on_lost_message",
-    "main",
-    "refusal",
-    "remember_node",
-    "shorten_waits",
-    "sign_off",
-]
 
 REFUSAL = "the server "
 """How a line begins that `join` shows to the people at a site."""
@@ -88,12 +76,7 @@ def shorten_waits(loop: ModuleType, retry: ModuleType) -> None:
 
 
 def exit_on_lost_message(loop: ModuleType, end: Callable[[], None]) -> None:
-    """Have Flower's loop end when it gives up a message that it has begun to receive.
-
-    Arguments:
-        loop: the module `flwr.supernode.start_client_internal`.
-        end: ends it.
-    """
+    """Have Flower's loop end when it gives up a message that it has begun to receive."""
     pull = loop._pull_and_store_message
 
     def pulled(**named: Any) -> int | None:
@@ -113,11 +96,7 @@ def exit_on_lost_message(loop: ModuleType, end: Callable[[], None]) -> None:
 
 
 def drop_finished_tasks(loop: ModuleType) -> None:
-    """Have Flower's loop remove finished tasks before it asks for the next message.
-
-    Arguments:
-        loop: the module `flwr.supernode.start_client_internal`.
-    """
+    """Have Flower's loop remove finished tasks before it asks for the next message."""
     from flwr.common.constant import Status
 
     pull = loop._pull_and_store_message
@@ -138,9 +117,6 @@ def remember_node(loop: ModuleType, key: Path, memory: Path) -> None:
     """Have Flower's loop write its node id to a file when it is admitted, for `sign_off`.
 
     A second machine with a copy of the kit has no such file, and is refused.
-
-    Arguments:
-        loop: the module `flwr.supernode.start_client_internal`.
     """
     connect = loop._init_connection
     public = _public_key(key)
@@ -190,11 +166,7 @@ def sign_off(server: str, certificates: Path, key: Path, memory: Path) -> None:
 
 
 def refusal(error: Exception, server: str) -> str:
-    """Why a server does not admit a site, in a line for the people at the site; "" if unknown.
-
-    Arguments:
-        server: HOST:PORT.
-    """
+    """Why a server does not admit a site, in a line for the people at the site; "" if unknown."""
     import httpx
 
     status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else None

@@ -17,17 +17,13 @@ from datetime import datetime
 from pathlib import Path
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import read_file
-from fedkoopman.deploy.provisioning.kit import read_kit, seal
+from fedkoopman.deploy.provisioning.certificates import node_keys, read_file
+from fedkoopman.deploy.provisioning.kit import new_code, normal_code, read_kit, seal
 from fedkoopman.deploy.provisioning.kit_content import KEYS, fingerprint, kit_content
 from fedkoopman.deploy.provisioning.roster import Roster
-from fedkoopman.deploy.provisioning.sealing import new_code, normal_code
-from fedkoopman.deploy.provisioning.signing import node_keys
 from fedkoopman.durable import held, private_directory, write_private, writing
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
-
-__all__ = ["FleetDirectory"]
 
 LOCK = ".lock"
 Files = Mapping[str, bytes]
@@ -72,13 +68,7 @@ class FleetDirectory:
         return issued.exists() and read_file(issued) == _mark(files)
 
     def reissued(self, roster: Roster, study: Study, files: Files) -> tuple[Roster, list[str]]:
-        """Remake all kits for a changed study, with the same keys and codes.
-
-        Arguments:
-            roster: of the fleet.
-            study: as it is now.
-            files: that all sites get.
-        """
+        """Remake all kits for a changed study, with the same keys and codes."""
         issued = self.path / "issued.json"
         kept = {site.name: self._keys(site.name, roster) for site in roster.active}
         with writing(issued):
@@ -104,15 +94,7 @@ class FleetDirectory:
     def enrolled(
         self, roster: Roster, study: Study, files: Files, names: Sequence[str], now: datetime
     ) -> tuple[Roster, dict[str, str], list[str]]:
-        """Enrol new sites; those enrolled before keep what they have.
-
-        Arguments:
-            roster: of the fleet.
-            study: that they take part in.
-            files: that all sites get.
-            names: of the sites.
-            now: the current time.
-        """
+        """Enrol new sites; those enrolled before keep what they have."""
         new = [name for name in names if name not in roster.names]
         said = _spare(study, roster, new)
         clients = max(study.clients.count, len(roster.sites) + len(new))

@@ -5,30 +5,54 @@
 
 A kit is all that a site gets from a coordinator, and contains the only foreign code that the site
 runs: a server later sends only numbers. `Kit.load` reads an opened kit and notices any change.
+
+A kit's file is an archive: a JSON object of names and contents. It is not compressed, so that no
+small file can unpack to a huge one. It is encrypted and authenticated (AES-256-GCM) with a key that
+scrypt derives from the unlock code. An unsealed kit, for a single machine only, has its SHA-256.
 """
 
+import base64
+import binascii
+import hashlib
+import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.provisioning.certificates import need_cryptography
 from fedkoopman.deploy.provisioning.kit_content import (
+    FORMAT,
     KEYS,
     MANIFEST,
     REMEDY,
     check_content,
+    check_name,
     fingerprint,
 )
-from fedkoopman.deploy.provisioning.sealing import LARGEST, sealed, unsealed
 from fedkoopman.durable import private_directory, sync_directory, write_private, writing
 from fedkoopman.errors import InputError, MachineError, system_error
 from fedkoopman.version import NUMERICS
 
-__all__ = ["Kit", "open_kit", "read_kit", "seal"]
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+MAGIC = b"fedkoopman kit\n"
+LARGEST = 16 * 2**20
+"""Bytes of an archive."""
+MOST_FILES = 100
+SALT, NONCE, HASH = 16, 12, 32
+PLAIN, SEALED = b"\0", b"\1"
+LETTERS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+"""32 characters that are not easily confused."""
+GROUPS, GROUP = 5, 5
+_CODE = re.compile(f"[{LETTERS}]{{{GROUPS * GROUP}}}")
 
 
 @dataclass(frozen=True)
@@ -114,8 +138,6 @@ def seal(content: Mapping[str, bytes], path: Path, code: str | None) -> None:
     """Write a kit's file.
 
     Arguments:
-        content: from `kit_content`.
-        path: of the file.
         code: that unlocks it; None leaves it unsealed.
     """
     write_private(path, sealed(content, code))
@@ -125,7 +147,6 @@ def read_kit(path: Path, code: str | None) -> dict[str, bytes]:
     """The files in a kit, checked, without writing any of them.
 
     Arguments:
-        path: of the kit's file.
         code: that unlocks it; None where it is not sealed.
     """
     try:
@@ -153,8 +174,6 @@ def open_kit(path: Path, into: Path, code: str | None) -> Kit:
     If the same kit was opened there before, nothing changes; another kit is replaced.
 
     Arguments:
-        path: of the kit's file.
-        into: the directory, as a site's `state/kit`.
         code: that unlocks it; None where it is not sealed.
     """
     content = read_kit(path, code)
@@ -190,3 +209,118 @@ def _replace(fresh: Path, into: Path) -> None:
             raise
         sync_directory(into.parent)
     shutil.rmtree(old, ignore_errors=True)
+
+
+def new_code() -> str:
+    """A random unlock code of 125 bits, in groups that can be read aloud."""
+    groups = ["".join(secrets.choice(LETTERS) for _ in range(GROUP)) for _ in range(GROUPS)]
+    return "-".join(groups)
+
+
+def normal_code(text: str) -> str:
+    """A code in its original form; it may be typed in lower case, without dashes, O for 0."""
+    typed = re.sub(r"[\s-]+", "", text.upper()).translate(str.maketrans("OIL", "011"))
+    if not _CODE.fullmatch(typed):
+        raise InputError(
+            f"that is no unlock code, which has {GROUPS} groups of {GROUP} letters and digits: "
+            "give it as `fedkoopman provision` printed it"
+        )
+    return "-".join(typed[i : i + GROUP] for i in range(0, len(typed), GROUP))
+
+
+def sealed(content: Mapping[str, bytes], code: str | None) -> bytes:
+    """An archive of some files.
+
+    Arguments:
+        code: that unlocks it; None leaves it unsealed.
+    """
+    if len(content) > MOST_FILES:
+        raise InputError(f"a kit of {len(content)} files: it may have {MOST_FILES}, name fewer")
+    texts = {check_name(name): base64.b64encode(data).decode() for name, data in content.items()}
+    archive = json.dumps(texts).encode()
+    if len(archive) > LARGEST:
+        raise InputError(
+            f"a kit of {len(archive):,} bytes: it may have {LARGEST:,}, name smaller Python files"
+        )
+    if code is None:
+        return _head(PLAIN) + hashlib.sha256(archive).digest() + archive
+    salt, nonce = secrets.token_bytes(SALT), secrets.token_bytes(NONCE)
+    head = _head(SEALED) + salt + nonce
+    return head + _cipher(code, salt).encrypt(nonce, archive, head)
+
+
+def unsealed(data: bytes, code: str | None, name: str) -> dict[str, bytes]:
+    """The files of an archive; refused if a single bit has changed.
+
+    Arguments:
+        code: that unlocks it; None where it is not sealed.
+        name: of the file it was in, for messages.
+    """
+    if not data.startswith(MAGIC) or len(data) < len(MAGIC) + 2:
+        raise InputError(f"{name} is no kit: give the file that `fedkoopman provision` made")
+    made = data[len(MAGIC)]
+    if made != FORMAT:
+        raise InputError(
+            f"{name} was made in format {made}, this is format {FORMAT}: use the version of "
+            "fedkoopman that made it"
+        )
+    kind, rest = data[len(MAGIC) + 1 :][:1], data[len(MAGIC) + 2 :]
+    if kind == SEALED:
+        archive = _decrypted(rest, code, name)
+    elif kind == PLAIN and code is not None:
+        raise InputError(
+            f"{name} is not sealed but an unlock code was given, so it is not the kit that the "
+            "code was made for: ask for it again"
+        )
+    else:
+        archive = rest[HASH:]
+        if kind != PLAIN or hashlib.sha256(archive).digest() != rest[:HASH]:
+            raise InputError(f"{name} is damaged: ask for it again")
+    return _files(archive, name)
+
+
+def _head(kind: bytes) -> bytes:
+    return MAGIC + bytes([FORMAT]) + kind
+
+
+def _decrypted(rest: bytes, code: str | None, name: str) -> bytes:
+    if code is None:
+        raise InputError(f"{name} is sealed: give the unlock code that came with it")
+    salt, nonce, secret = rest[:SALT], rest[SALT : SALT + NONCE], rest[SALT + NONCE :]
+    cipher = _cipher(code, salt)
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return cipher.decrypt(nonce, secret, _head(SEALED) + salt + nonce)
+    except (InvalidTag, ValueError) as error:
+        raise InputError(
+            f"{name} does not open: the unlock code is another kit's or mistyped, or the file was "
+            "changed on its way; check the code, or ask for both again"
+        ) from error
+
+
+def _cipher(code: str, salt: bytes) -> "AESGCM":
+    need_cryptography()
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+    return AESGCM(_key(code, salt))
+
+
+def _key(code: str, salt: bytes) -> bytes:
+    secret = normal_code(code).encode()
+    return hashlib.scrypt(secret, salt=salt, n=2**14, r=8, p=1, maxmem=2**26, dklen=32)
+
+
+def _files(archive: bytes, name: str) -> dict[str, bytes]:
+    damaged = f"{name} holds no files of a kit: ask for it again"
+    try:
+        texts = json.loads(archive)
+        if not isinstance(texts, dict) or not 0 < len(texts) <= MOST_FILES:
+            raise InputError(damaged)
+        return {
+            check_name(file): base64.b64decode(text, validate=True) for file, text in texts.items()
+        }
+    except InputError:
+        raise
+    except (ValueError, TypeError, RecursionError, binascii.Error) as error:
+        raise InputError(damaged) from error

@@ -1,26 +1,28 @@
 """What a kit contains: the study, its Python files, keys, and a manifest with a hash of each.
 
 A site gets the Python files that the study names, and those that they import from beside them.
+`check_servable` refuses a study that sites cannot run with this alone.
 """
 
 import ast
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from fedkoopman.config.site_sections import SiteName
 from fedkoopman.config.study import Study
+from fedkoopman.config.tables import SiteName
 from fedkoopman.config.user_files import user_files
-from fedkoopman.deploy.provisioning.sealing import FORMAT, check_name
-from fedkoopman.errors import InputError, system_error
+from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import naming
 from fedkoopman.version import NUMERICS
 
-__all__ = ["KEYS", "MANIFEST", "check_content", "fingerprint", "kit_content", "shared_files"]
-
+_PART = re.compile(r"[^\x00-\x1f\x7f/\\:.][^\x00-\x1f\x7f/\\:]{0,99}")
+FORMAT = 1
+"""Of kits and their manifests."""
 KEYS = ("ca.crt", "node.key", "node.pub")
 MANIFEST = "manifest.json"
 RESERVED = (MANIFEST, "study.toml", *KEYS)
@@ -36,6 +38,34 @@ _KINDS: dict[str, type] = {
     "secure": bool,
     "files": dict,
 }
+
+
+def check_servable(study: Study, period: float = 0.0) -> None:
+    """Refuse a study that sites on machines of their own cannot run.
+
+    Arguments:
+        period: seconds from one slot to the next; 0 for as soon as possible.
+    """
+    if study.scheme != "kf-fedkl":
+        raise InputError(
+            f'scheme is "{study.scheme}", which is for comparisons on one machine: serve '
+            '"kf-fedkl", or use fedkoopman run'
+        )
+    if study.system.unknown:
+        raise InputError(
+            f"system.unknown names {', '.join(study.system.unknown)}, which serve does not "
+            "estimate: estimate them with fedkoopman run, write what it finds into "
+            "system.parameters, and leave out system.unknown"
+        )
+    if study.recordings.train:
+        raise InputError(
+            "recordings.train is given, but served sites bring their own data: leave it out"
+        )
+    if study.sites.arrivals == "live" and not period:
+        raise InputError(
+            'sites.arrivals is "live" and the period is 0, so that slots would pass before data '
+            "arrive: give seconds per slot by --period"
+        )
 
 
 def shared_files(study: Study) -> dict[str, bytes]:
@@ -74,10 +104,7 @@ def kit_content(
 
     Arguments:
         shared: what all sites get, from `shared_files`.
-        site: for which the kit is.
         identity: the site's place in the roster, from 0.
-        clients: how many sites there are to be.
-        digest: of the study.
         keys: ca.crt, node.key and node.pub; empty for one machine only.
     """
     files = {**shared, **keys}
@@ -98,7 +125,6 @@ def check_content(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
     """Compare a kit's files with the manifest among them, which is returned.
 
     Arguments:
-        content: by name.
         where: the kit, for messages.
     """
     made = _manifest(content.get(MANIFEST, b""), where)
@@ -116,6 +142,17 @@ def check_content(content: Mapping[str, bytes], where: str) -> dict[str, Any]:
     if made["version"] == NUMERICS and _digest(content["study.toml"], where) != made["study"]:
         raise InputError(f"{where} has another study than its manifest says: {REMEDY}")
     return made
+
+
+def check_name(name: object) -> str:
+    """The name of a file below a directory; a name that leads out of it is refused."""
+    parts = name.split("/") if isinstance(name, str) else []
+    if not 0 < len(parts) <= 8 or not all(_PART.fullmatch(part) for part in parts):
+        raise InputError(
+            f"{short(name)} cannot name a file of a kit: give a path below the study's directory, "
+            "without .. and without leading dots"
+        )
+    return str(PurePosixPath(*parts))
 
 
 def _with_imported(root: Path, first: str) -> list[str]:

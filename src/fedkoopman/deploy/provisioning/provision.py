@@ -8,6 +8,8 @@ the roster has a kit, and a call that was killed can be repeated. Private node k
 sealed kits.
 """
 
+import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -16,9 +18,15 @@ from pathlib import Path
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.provisioning.certificates import certify, check_host, public_host, warning
+from fedkoopman.deploy.provisioning.certificates import (
+    SERVER_DAYS,
+    certify,
+    need_cryptography,
+    public_host,
+    warning,
+)
 from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
-from fedkoopman.deploy.provisioning.kit_content import shared_files
+from fedkoopman.deploy.provisioning.kit_content import check_servable, shared_files
 from fedkoopman.deploy.provisioning.proxy import (
     PUBLIC_PORT,
     SUPERLINK_PORT,
@@ -27,12 +35,10 @@ from fedkoopman.deploy.provisioning.proxy import (
     write_services,
 )
 from fedkoopman.deploy.provisioning.roster import Roster, check_names
-from fedkoopman.deploy.provisioning.signing import SERVER_DAYS, need_cryptography
-from fedkoopman.deploy.servable import check_servable
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.paths import shown
 
-__all__ = ["Provisioned", "provision", "shared_study"]
+_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)")
 
 
 @dataclass(frozen=True)
@@ -57,11 +63,7 @@ class Provisioned:
 
 
 def shared_study(path: Path) -> Study:
-    """Read a study for a federation of many machines, without its site files, which are elsewhere.
-
-    Arguments:
-        path: of the study's file.
-    """
+    """Read a study for a federation; its site files are on other machines, and not read."""
     study = Study.from_dict(read_toml(path), path.absolute().parent)
     if not study.sites.files:
         raise InputError(
@@ -70,6 +72,23 @@ def shared_study(path: Path) -> Study:
         )
     check_servable(study, period=1.0)  # the period is an option of serve
     return study
+
+
+def check_host(text: str) -> str:
+    """A host name or address in its normal form; anything else is refused."""
+    name = text.strip().lower()
+    try:
+        return str(ipaddress.ip_address(name.removeprefix("[").removesuffix("]")))
+    except ValueError:
+        pass
+    labels = name.removesuffix(".").split(".")
+    looks_numeric = labels[-1].isdigit()  # such as 10.0.0.300, which is no address
+    if len(name) > 253 or looks_numeric or not all(_LABEL.fullmatch(one) for one in labels):
+        raise InputError(
+            f"--host is {short(text)}: give a name such as learn.example.org or an address such as "
+            "192.0.2.7, without a port"
+        )
+    return ".".join(labels)
 
 
 def provision(
@@ -87,16 +106,13 @@ def provision(
     """Make a fleet, or bring one up to date.
 
     Arguments:
-        path: of the study's file.
         sites: names of sites to enrol; None takes them from the study's site files, if they are on
             this machine and neither revoke nor renew is given.
         fleet: the directory; `fleet` beside the study by default.
         hosts: names and addresses by which sites reach the server.
         insecure: no keys and no TLS, for one machine.
         revoke: sites that may no longer take part.
-        renew: whether the server gets a new certificate.
-        days: how long a new one is valid.
-        now: by default, the current time.
+        days: for which a new certificate is valid.
     """
     study, now = shared_study(path), now or datetime.now(UTC)
     shared = shared_files(study)

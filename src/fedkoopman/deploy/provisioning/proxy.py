@@ -15,8 +15,6 @@ from pathlib import Path
 from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError
 
-__all__ = ["find_nginx", "nginx_command", "nginx_conf", "service_files", "write_services"]
-
 PUBLIC_PORT = 8443
 SUPERLINK_PORT = 9092
 LARGEST_MESSAGE = 65
@@ -43,12 +41,10 @@ def nginx_conf(
     Arguments:
         fleet: the fleet's directory, which has server.crt, server.key and ca.crt.
         host: the address to listen at; all addresses if empty.
-        public_port: the port to listen at.
         superlink_port: the SuperLink's, on loopback.
         secure_upstream: whether the SuperLink speaks TLS itself, as it does where sites have keys.
         to_stdout: log to standard output, for a parent that rotates logs, instead of to files.
-        rate: requests per second from one address.
-        burst: requests from one address that may come at once beyond that.
+        rate, burst: requests per second from one address, and how many at once beyond that.
     """
     check_path(fleet)
     bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -80,27 +76,8 @@ def nginx_conf(
     return re.sub(r"\n\n(?= *\})", "\n", text)  # where a value is empty
 
 
-def nginx_command(fleet: Path, *settings: str) -> list[str]:
-    """How the proxy is started, in the foreground.
-
-    Arguments:
-        settings: for `nginx -g`, as "user root;".
-    """
-    for folder in ("proxy", "proxy/logs"):
-        private_directory(fleet / folder)
-    fixed = ["-p", str(fleet / "proxy"), "-c", str(fleet / "nginx.conf")]
-    return [find_nginx() or "nginx", *fixed, "-g", " ".join(["daemon off;", *settings])]
-
-
 def service_files(fleet: Path, study: Path, server: str, superlink_port: int) -> dict[str, str]:
-    """Units for systemd, and rotation of the proxy's logs, by name.
-
-    Arguments:
-        fleet: the fleet's directory.
-        study: the study's file.
-        server: HOST:PORT as sites reach it.
-        superlink_port: the SuperLink's, on loopback.
-    """
+    """Units for systemd, and rotation of the proxy's logs, by name."""
     check_path(fleet)
     check_path(study)
     values = {

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.config.site_sections import SiteName
+from fedkoopman.config.tables import SiteName
 from fedkoopman.durable import write_private
 from fedkoopman.errors import InputError, short, system_error, unknown_name
-
-__all__ = ["Enrolled", "Roster", "check_names"]
 
 FILE = "roster.json"
 FORMAT = 1

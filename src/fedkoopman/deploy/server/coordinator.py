@@ -1,11 +1,16 @@
 """What the server does, step by step: slots until there are no more, then the end.
 
 A step that has to survive a crash is followed by nothing before the checkpoint is on the disk; a
-step before it can be done again, with the same answers. `faults` lets tests end the process at any
-of them.
+step before that can be done again, with the same answers.
+
+Tests kill the process at any of these steps: with FEDKOOPMAN_CRASH="trained:3" it sends itself
+SIGKILL when slot 3 has got its updates. Several steps are separated by commas. Each happens once
+per run directory, so that a restarted server gets further.
 """
 
 import math
+import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,17 +27,20 @@ from fedkoopman.deploy.server.ending import (
     results,
     say_unheard,
 )
-from fedkoopman.deploy.server.faults import crash_if_asked
-from fedkoopman.deploy.server.requests import (
-    first_requests,
-    judged,
-    last_requests,
-    slot_requests,
-)
 from fedkoopman.deploy.server.rounds import Answers, Rounds, Stopped
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
-from fedkoopman.deploy.server.standings import Counted, all_struck, counted, heard, settled
+from fedkoopman.deploy.server.standings import (
+    Counted,
+    all_struck,
+    counted,
+    first_requests,
+    heard,
+    judged,
+    last_requests,
+    settled,
+    slot_requests,
+)
 from fedkoopman.deploy.server.status import (
     LivePage,
     StatusFile,
@@ -48,7 +56,11 @@ from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import METRICS
 from fedkoopman.runs.run import Progress
 
-__all__ = ["Coordinator"]
+STEPS = (
+    "polled", "decided", "trained", "validated", "aggregated", "checkpointed", "acknowledged",
+)  # fmt: skip
+"""Steps of a slot, in order. A slot is acknowledged in the first round of the next one."""
+CRASH = "FEDKOOPMAN_CRASH"
 
 
 class Coordinator:
@@ -167,10 +179,8 @@ class Coordinator:
         state, lines = all_struck(state, found.broken, state.slot)
         self._say_all(lines)
         if state.slot == 0:
-            said = evaluated(answers, self._rounds.roster)
-            if not any(one.windows for one in said) and len(said) >= len(
-                self._rounds.roster.active
-            ):
+            said, sites = evaluated(answers, self._rounds.roster), self._rounds.roster.active
+            if len(said) >= len(sites) and not any(one.windows for one in said):
                 raise InputError(
                     "no site holds anything out to score models with: let one do so "
                     "(data.held_out in its site file), and serve again"
@@ -318,3 +328,11 @@ class Coordinator:
         counts = {name: getattr(fleet, name, 0) for name in ("late", "duplicates")}
         more = {**self._about(), **counts, **more}
         self._status.write(step, state, self._rounds.roster, self._rounds.seen, more)
+
+
+def crash_if_asked(step: str, slot: int, folder: Path) -> None:
+    """Kill this process if a test asks for it, once; a file in the folder marks that."""
+    mark = folder / f".crashed-{step}-{slot}"
+    if f"{step}:{slot}" in os.environ.get(CRASH, "").split(",") and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)

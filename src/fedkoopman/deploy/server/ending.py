@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.rounds import Rounds
-from fedkoopman.deploy.server.score_validation import believed_sums, check_measured
-from fedkoopman.deploy.server.scores import check_table
+from fedkoopman.deploy.server.scores import believed_sums, check_measured, check_table
 from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
 from fedkoopman.deploy.server.standings import heard
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
@@ -19,15 +18,6 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.results import finished_model, summarise
-
-__all__ = [
-    "acknowledge_all",
-    "broken_sums",
-    "finished_before",
-    "results",
-    "say_unheard",
-    "unheard",
-]
 
 
 def finished_before(folder: Path) -> dict[str, Any] | None:

@@ -22,25 +22,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedkoopman.deploy.supervisor import exit_status
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
-from fedkoopman.user_code import blamed
 
 if TYPE_CHECKING:
     from flwr.superlink.grid import HttpGrid
 
     from fedkoopman.config.study import Study
-    from fedkoopman.deploy.exchange import Fleet
     from fedkoopman.deploy.provisioning.roster import Roster
+    from fedkoopman.deploy.wire import Fleet
     from fedkoopman.runs.run import Progress
-
-__all__ = ["federate", "main", "run_on"]
 
 REJOIN = 90.0
 """Seconds for which a restarted server waits for the sites that it had."""
 LAST_ROUND = 60.0
 """Seconds for which sites that do not answer are asked after the last slot."""
-FINISHED, FAILED, STOPPED = 0, 1, 130
+FINISHED, STOPPED = 0, 130
 NAMED = 6
 """Sites that are named in a line; more are only counted."""
 KEYS = {"deadline", "fleet", "out", "period", "study", "wait_for"}
@@ -75,7 +73,6 @@ def federate(
         study: what is learnt; the files of its sites are with the sites.
         fleet: carries messages to the sites.
         roster: reads who is enrolled; that may change meanwhile.
-        out: the run directory.
         period: seconds from one slot's beginning to the next; 0 for as soon as possible.
         deadline: seconds that a site may take to answer.
         wait_for: sites that must have answered before the first slot; None for all.
@@ -86,7 +83,7 @@ def federate(
             finished one tries to tell them that it is finished.
         about: further entries of the status.
     """
-    from fedkoopman.deploy.servable import check_servable
+    from fedkoopman.deploy.provisioning.kit_content import check_servable
     from fedkoopman.deploy.server.coordinator import Coordinator
     from fedkoopman.deploy.server.rounds import Rounds
     from fedkoopman.deploy.server.server_state import ServerDirectory
@@ -131,29 +128,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m fedkoopman.deploy.server.loop")
     parser.add_argument("--settings", type=Path, required=True, metavar="FILE")
     path = parser.parse_args(arguments).settings
-    try:
+
+    def serve() -> int:
         with stop_requested() as stop:
             found = _serve(_settings(path, KEYS | LINK), stop)
-    except (InputError, ComputationError) as error:
-        return _failed(error, error.exit_code)
-    except OSError as error:
-        return _failed(f"the machine failed: {error}", FAILED)
-    except MemoryError:
-        return _failed("the machine has not enough memory for this study", FAILED)
-    except Exception as error:
-        if (users := blamed(error)) is None:
-            raise
-        return _failed(users, users.exit_code)
-    return FINISHED if found is not None else STOPPED
+        return FINISHED if found is not None else STOPPED
+
+    return exit_status(serve, "the machine has not enough memory for this study")
 
 
 def run_on(grid: "HttpGrid", path: Path) -> None:
-    """Serve what a settings file says, in a process that Flower started.
-
-    Arguments:
-        grid: Flower's connection to the nodes.
-        path: of the settings.
-    """
+    """Serve what a settings file says, in a process that Flower started."""
     if _federated(_settings(path, KEYS), grid, lambda: False, threading.Event()) is None:
         raise ComputationError("the server was stopped: run it again, it continues from there")
 
@@ -173,7 +158,7 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
 
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
-    from fedkoopman.deploy.flower.server_task import acquire_server_task
+    from fedkoopman.deploy.flower.tasks import acquire_server_task
 
     certificates = settings["certificates"]
     with acquire_server_task(
@@ -222,11 +207,7 @@ def _federated(
 
 
 def slot_line(event: "Progress", names: Sequence[str]) -> str:
-    """A line about a finished slot.
-
-    Arguments:
-        names: of the sites, by their identities.
-    """
+    """A line about a finished slot; `names` are the sites', by their identities."""
     record = event.record
     words = [f"slot {event.slot:,} of {event.slots:,}"]
     for name in ("loss", "E"):
@@ -242,11 +223,6 @@ def slot_line(event: "Progress", names: Sequence[str]) -> str:
 def _named(places: Sequence[int], names: Sequence[str]) -> str:
     few = len(places) <= NAMED
     return ",".join(names[n] for n in places) if few else f"{len(places)} sites"
-
-
-def _failed(message: object, code: int) -> int:
-    say_to_log(f"error: {' '.join(str(message).split())}")
-    return code
 
 
 if __name__ == "__main__":

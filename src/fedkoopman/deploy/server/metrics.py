@@ -10,17 +10,21 @@ from typing import Any
 
 from fedkoopman.errors import InputError
 
-__all__ = ["CONTENT_TYPE", "metrics_text", "serve_metrics"]
-
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 RUN = {
-    "slot": ("gauge", "The last finished slot."),
-    "slots": ("gauge", "How many slots the study has."),
-    "late": ("counter", "Replies that came after their deadline."),
-    "duplicates": ("counter", "Replies that came more than once."),
+    "slot": ("gauge", "slot", "The last finished slot."),
+    "slots": ("gauge", "slots", "How many slots the study has."),
+    "late": ("counter", "late", "Replies that came after their deadline."),
+    "duplicates": ("counter", "duplicates", "Replies that came more than once."),
+    "updated": ("gauge", "status_written_seconds", "When this was written, in Unix time."),
+    "certificate_expires": (
+        "gauge",
+        "certificate_expires_seconds",
+        "When the server's certificate ends, in Unix time.",
+    ),
 }
-"""Metrics of the run, by keys of the status: kind and meaning."""
+"""Metrics of the run, by keys of the status: kind, name and meaning."""
 SITE = {
     "online": ("gauge", "online", "Whether the site's node is connected."),
     "buffered": ("gauge", "buffered_samples", "Samples that waited when it was last asked."),
@@ -42,21 +46,10 @@ def metrics_text(status: Mapping[str, Any]) -> str:
 
 
 def _lines(status: Mapping[str, Any]) -> Iterator[str]:
-    for key, (kind, meaning) in RUN.items():
-        if key in status:
-            name = f"fedkoopman_{key}{'_total' * (kind == 'counter')}"
+    for key, (kind, word, meaning) in RUN.items():
+        if status.get(key) not in (None, ""):
+            name = f"fedkoopman_{word}{'_total' * (kind == 'counter')}"
             yield from _head(name, kind, meaning)
-            yield f"{name} {_number(status[key])}"
-    for key, name, meaning in (
-        ("updated", "fedkoopman_status_written_seconds", "When this was written, in Unix time."),
-        (
-            "certificate_expires",
-            "fedkoopman_certificate_expires_seconds",
-            "When the server's certificate ends, in Unix time.",
-        ),
-    ):
-        if status.get(key):
-            yield from _head(name, "gauge", meaning)
             yield f"{name} {_number(status[key])}"
     for key, (kind, word, meaning) in SITE.items():
         name = f"fedkoopman_site_{word}{'_total' * (kind == 'counter')}"

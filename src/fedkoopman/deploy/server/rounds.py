@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from fedkoopman.deploy.exchange import Failure, Fleet
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
-from fedkoopman.deploy.server.status import now
+from fedkoopman.deploy.site.store import now
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
@@ -23,6 +22,8 @@ from fedkoopman.deploy.wire import (
     Envelope,
     Evaluate,
     Evaluated,
+    Failure,
+    Fleet,
     Poll,
     Polled,
     Refused,
@@ -32,8 +33,6 @@ from fedkoopman.deploy.wire import (
     encode_requests,
 )
 from fedkoopman.errors import InputError, short
-
-__all__ = ["Answers", "Rounds", "Stopped", "ask", "site_of"]
 
 REPLY_KINDS: dict[type, type] = {
     Poll: Polled,

@@ -35,8 +35,6 @@ from fedkoopman.durable import held, private_directory, write_private, write_who
 from fedkoopman.errors import ComputationError, InputError, underway
 from fedkoopman.signals import stop_requested
 
-__all__ = ["Serving", "serve"]
-
 FINISHED, WRONG = 0, 2
 """Exit statuses of the loop after which it is not restarted."""
 LOOK = 0.2

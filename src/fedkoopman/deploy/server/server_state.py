@@ -23,8 +23,6 @@ from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.run_directory import RunDirectory
 from fedkoopman.runs.seed_directory import SeedDirectory
 
-__all__ = ["ServerDirectory", "ServerState", "Standing"]
-
 FORMAT = 1
 STRIKES = 3
 """Rejections in a row after which a site is set aside."""
@@ -142,9 +140,7 @@ class ServerDirectory:
         """Make a run's directory, or take up an old one; nobody else may use it meanwhile.
 
         Arguments:
-            path: the directory.
             study: what is served; files of its sites are not looked at.
-            problem: what the study says of everybody.
             sites: all that are enrolled, in order.
         """
         with RunDirectory.open(path, study, None, True, sites) as directory:

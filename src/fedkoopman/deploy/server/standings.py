@@ -1,18 +1,91 @@
-"""How sites' standings change in a slot; with a change come the lines that people should hear."""
+"""What sites are asked in a slot, what their answers are worth, and how their standings change.
 
-from collections.abc import Collection, Mapping, Sequence
+With a change of a standing come the lines that people should read.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.server_state import STRIKES, ServerState
-from fedkoopman.deploy.server.validation import check_polled
-from fedkoopman.deploy.wire import Acknowledged, Polled, Reply
+from fedkoopman.deploy.server.validation import Accepted, Expected, check_answered, check_polled
+from fedkoopman.deploy.wire import (
+    Acknowledge,
+    Acknowledged,
+    Answered,
+    Ask,
+    Evaluate,
+    Poll,
+    Polled,
+    Reply,
+    Request,
+)
+from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import Judged
-
-__all__ = ["Counted", "all_struck", "counted", "heard", "settled", "struck"]
 
 Changed = tuple[ServerState, list[str]]
 Counted = dict[str, Polled]
+Requests = Callable[[str], Sequence[Request]]
+"""By site."""
+
+
+def first_requests(state: ServerState, model: Arrays) -> Requests:
+    """Acknowledge the last slot, score its model if it is new, and count for the next slot."""
+
+    def requests(name: str) -> Sequence[Request]:
+        standing = state.of(name)
+        batch: list[Request] = [Acknowledge(state.slot, standing.included)]
+        if state.scores is None and not standing.set_aside:
+            batch.append(Evaluate(state.slot, model))
+        return [*batch, Poll(state.slot + 1)]
+
+    return requests
+
+
+def slot_requests(slot: int, asked: Mapping[str, Message]) -> dict[str, list[Request]]:
+    """What the algorithm asks, by site."""
+    return {name: [Ask(slot, message)] for name, message in asked.items()}
+
+
+def last_requests(state: ServerState, model: Arrays) -> Requests:
+    """Acknowledge the last slot, and measure the finished model."""
+
+    def requests(name: str) -> Sequence[Request]:
+        standing = state.of(name)
+        batch: list[Request] = [Acknowledge(state.slot, standing.included)]
+        return batch if standing.set_aside else [*batch, Evaluate(state.slot, model, True)]
+
+    return requests
+
+
+def judged(
+    answers: Answers,
+    asked: Mapping[str, tuple[int, int, Message]],
+    slot: int,
+    schemas: Mapping[str, Schema],
+    recent: Sequence[Accepted],
+) -> tuple[tuple[Judged, ...], tuple[Accepted, ...]]:
+    """What became of every request, and the updates that will be remembered.
+
+    Arguments:
+        asked: by site in the order of the roster, its place, the samples that waited there, and
+            what it was asked.
+        recent: accepted updates of earlier slots.
+    """
+    found, accepted = [], []
+    for site, (place, samples, request) in asked.items():
+        [reply] = answers.replies.get(site, (None,))
+        if not isinstance(reply, Answered):
+            reason = answers.broken.get(site, "")
+            found.append(Judged(place, samples, reason=reason, answered=False))
+            continue
+        verdict = check_answered(reply, Expected(site, slot, request, samples, schemas), recent)
+        fresh = not verdict.stale
+        size = reply.samples if fresh and not verdict.reason else samples
+        found.append(Judged(place, size, reply.message, verdict.reason, fresh))
+        if fresh and not verdict.reason and verdict.norm == verdict.norm:
+            accepted.append(Accepted(verdict.norm, reply.samples))
+    return tuple(found), tuple(accepted)
 
 
 def heard(
@@ -21,8 +94,7 @@ def heard(
     """Note who answered, and who has done what follows from the acknowledgement.
 
     Arguments:
-        replies: by site.
-        when: they answered, by site.
+        when: by site, the time of its answer.
     """
     changes = {}
     for name, batch in replies.items():

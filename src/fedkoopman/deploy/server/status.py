@@ -10,10 +10,12 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fedkoopman.deploy.site.store import now
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, system_error, unknown_name
 
@@ -21,33 +23,16 @@ if TYPE_CHECKING:
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.deploy.server.server_state import ServerState
 
-__all__ = [
-    "EXPIRY_DAYS",
-    "LivePage",
-    "StatusFile",
-    "alive",
-    "days_left",
-    "delete_requests",
-    "now",
-    "read_site_status",
-    "read_status",
-    "readmission_requests",
-    "request_readmission",
-]
-
 FILE = "status.json"
 FORMAT = 1
 REQUESTS = "readmit"
 """Directory of requests to readmit sites, one file each."""
+RENAMED = {"trained": "trained_samples", "refused": "refused_samples", "heard": "acknowledged"}
+"""Entries of the file that are called otherwise than fields of `Standing`."""
 EXPIRY_DAYS = 30
 """Days before a certificate expires from which on there is a warning."""
 PAGE_SECONDS = 60.0
 """Seconds from one report.html to the next."""
-
-
-def now() -> str:
-    """The time, as ISO 8601 in UTC."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 class StatusFile:
@@ -72,11 +57,8 @@ class StatusFile:
         """Replace the file.
 
         Arguments:
-            step: what the server does now.
             state: after the last finished slot.
-            roster: who is enrolled.
             seen: by site, `Rounds.seen`.
-            more: further entries.
         """
         sites = {
             site.name: {
@@ -138,30 +120,12 @@ class LivePage:
 
 
 def _of_site(state: "ServerState", name: str) -> dict[str, Any]:
-    about = state.of(name)
-    return {
-        "online": False,
-        "last_seen": about.last_seen,
-        "buffered": about.buffered,
-        "segments": about.segments,
-        "trained_samples": about.trained,
-        "updates": about.updates,
-        "refused_samples": about.refused,
-        "rejected": about.rejected,
-        "last_rejection": about.last_rejection,
-        "strikes": about.strikes,
-        "set_aside": about.set_aside,
-        "included": about.included,
-        "acknowledged": about.heard,
-    }
+    about = asdict(state.of(name))
+    return {"online": False} | {RENAMED.get(key, key): value for key, value in about.items()}
 
 
 def read_status(folder: Path) -> dict[str, Any]:
-    """The status of a served run.
-
-    Arguments:
-        folder: the run directory.
-    """
+    """The status of a served run."""
     found = _read(
         folder / FILE,
         "name the directory that fedkoopman serve was given by --out, or a site file",
@@ -174,11 +138,7 @@ def read_status(folder: Path) -> dict[str, Any]:
 
 
 def read_site_status(folder: Path) -> dict[str, Any]:
-    """The status of a site, as its agent wrote it.
-
-    Arguments:
-        folder: the site's state directory.
-    """
+    """The status of a site, as its agent wrote it."""
     found = _read(folder / FILE, "its agent writes it: start it with fedkoopman join")
     return {"site": folder.name, **found}
 
@@ -223,12 +183,7 @@ def days_left(when: str) -> float | None:
 
 
 def request_readmission(folder: Path, site: str) -> None:
-    """Ask the server to readmit a site that it has set aside.
-
-    Arguments:
-        folder: the run directory.
-        site: its name.
-    """
+    """Ask the server to readmit a site that it has set aside."""
     sites = read_status(folder)["sites"]
     if site not in sites:
         raise unknown_name("site", site, sites)

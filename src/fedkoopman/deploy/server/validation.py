@@ -3,7 +3,7 @@
 A site is enrolled, and may still be broken or lie. One update that is not finite, or a thousand
 times too large, would spoil the shared model for everybody. Every rule here is a pure function of
 the reply and of what the server knows itself, and gives the reason for a refusal, or nothing.
-Those for scores, and for what the finished model needs, are in `score_validation`.
+Those for scores, and for what the finished model needs, are in `scores`.
 
 What this cannot do: an update of ordinary size in a harmful direction passes, as does a claim of
 twice the samples. Robust means are another matter.
@@ -20,16 +20,6 @@ from fedkoopman.deploy.wire import Answered, Polled, message_digest
 from fedkoopman.errors import short
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import fault_of
-
-__all__ = [
-    "RECENT",
-    "Accepted",
-    "Expected",
-    "Verdict",
-    "check_answered",
-    "check_polled",
-    "norm_bound",
-]
 
 RECENT = 20
 """Accepted updates that are remembered, to judge the next ones by."""
@@ -99,11 +89,7 @@ def check_polled(reply: Polled, slot: int, drawn: bool) -> str:
 
 
 def check_answered(reply: Answered, asked: Expected, recent: Sequence[Accepted]) -> Verdict:
-    """Whether an answer may become part of the server's state.
-
-    Arguments:
-        recent: accepted updates of earlier slots.
-    """
+    """Whether an answer may become part of the server's state."""
     if reply.site != asked.site:
         return Verdict(f"speaks for {short(reply.site)}", stale=True)
     if reply.slot != asked.slot:

@@ -17,7 +17,7 @@ from typing import Any
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.servable import check_servable
+from fedkoopman.deploy.provisioning.kit_content import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
 from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.site.store import Store, StoreError, now
@@ -37,8 +37,6 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import NUMERICS, __version__
-
-__all__ = ["Agent"]
 
 LOG = logging.getLogger("fedkoopman.agent")
 RATE, BURST = 20.0, 40
@@ -65,8 +63,6 @@ class Agent:
         Arguments:
             site, study: what the site has, and what it takes part in.
             identity: its place among all sites, from 0.
-            clients: how many there are.
-            state: the site's directory.
             settle: seconds for which a file must not have changed before it is read.
             agreed: tells why the site does not consent to the study, or nothing; it is asked before
                 every answer.
@@ -100,11 +96,9 @@ class Agent:
     ) -> None:
         """Load what computes, and read what was recorded."""
         from fedkoopman.deploy.site.buffer import Buffer
-        from fedkoopman.deploy.site.held_out_scores import HeldOutScores
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
-        from fedkoopman.deploy.site.site_answers import SiteAnswers
-        from fedkoopman.deploy.site.work import Work
+        from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
 
@@ -151,12 +145,7 @@ class Agent:
         self.work.warm(self.buffer.account().buffered, self._scores.test_set())
 
     def answer(self, body: bytes, peer: str) -> bytes:
-        """Answer one message; the answer is in the ledger before it is returned.
-
-        Arguments:
-            body: a batch of requests, from whomever.
-            peer: who gets the answer, for the ledger.
-        """
+        """Answer one message; the answer is in the ledger before it is returned."""
         if not self._rate.allows():
             self.ledger.count_refusal()
             reason = f"more than {RATE:g} messages a second: wait a little, and ask again"

@@ -21,15 +21,13 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.site_socket import listening, serve, socket_path
+from fedkoopman.deploy.supervisor import exit_status
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
-from fedkoopman.user_code import blamed
-
-__all__ = ["main", "withheld"]
 
 LOG = logging.getLogger("fedkoopman.agent")
-STOPPED, FAILED = 0, 1
+STOPPED = 0
 LOOK = 0.5
 """Seconds between two looks at the data folder."""
 LOOKING = 0.1
@@ -52,20 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
     _log_lines()
-    try:
-        _run(chosen.state.absolute(), chosen.settle)
-    except (InputError, ComputationError) as error:
-        return _fail(error, error.exit_code)
-    except OSError as error:
-        return _fail(f"the machine failed: {error}", FAILED)
-    except MemoryError:
-        return _fail("out of memory: cut segments by data.longest", FAILED)
-    except Exception as error:
-        if (users := blamed(error)) is None:
-            raise
-        return _fail(users, users.exit_code)
-    LOG.info("stopped")
-    return STOPPED
+    return exit_status(
+        lambda: _run(chosen.state.absolute(), chosen.settle),
+        "out of memory: cut segments by data.longest",
+    )
 
 
 def withheld(state: Path, kit: Kit) -> Callable[[], str]:
@@ -93,7 +81,7 @@ def withheld(state: Path, kit: Kit) -> Callable[[], str]:
     return reason
 
 
-def _run(state: Path, settle: float) -> None:
+def _run(state: Path, settle: float) -> int:
     stop, serving = threading.Event(), threading.Event()
 
     def end() -> None:
@@ -103,6 +91,8 @@ def _run(state: Path, settle: float) -> None:
 
     with stop_requested(end) as asked_to_stop:
         _answer(state, settle, stop, asked_to_stop, serving)
+    LOG.info("stopped")
+    return STOPPED
 
 
 def _answer(
@@ -254,11 +244,6 @@ def _log_lines() -> None:
     LOG.handlers[:] = [handler]
     LOG.setLevel(logging.INFO)
     LOG.propagate = False
-
-
-def _fail(message: object, code: int) -> int:
-    print(f"error: {' '.join(str(message).split())}", file=sys.stderr, flush=True)
-    return code
 
 
 if __name__ == "__main__":

@@ -5,23 +5,48 @@ counted what; training in that slot uses exactly this, whatever arrives meanwhil
 until the server says what became of it: `acknowledge` then spends its data for good, if the saved
 model holds them, or lets them wait again.
 
-At most one update is unacknowledged, and no slot is trained that the server said is over; so that a
+At most one update is unacknowledged, and no slot is trained that the server said is over. So a
 message that comes twice, late or out of order can neither lose data nor have them trained twice.
 """
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.site.accounts import Account, Counted, account_of, counted, trained_by_slot
 from fedkoopman.deploy.site.store import Store, noted, put_note
 from fedkoopman.errors import InputError
 from fedkoopman.federation.arrivals import drawn
 
-__all__ = ["Buffer", "Kept"]
+
+@dataclass(frozen=True)
+class Counted:
+    """Samples and segments that were counted for a slot."""
+
+    samples: int
+    segments: int
+
+
+@dataclass(frozen=True)
+class Account:
+    """Numbers of samples; `delivered` is always `trained` plus `buffered`.
+
+    Attributes:
+        delivered: all that arrived.
+        trained: those that a saved model was trained on.
+        buffered: those that wait, including those of an unacknowledged update.
+        unacknowledged: those of an unacknowledged update.
+        segments: how many segments wait.
+    """
+
+    delivered: int
+    trained: int
+    buffered: int
+    unacknowledged: int
+    segments: int
 
 
 @dataclass(frozen=True)
@@ -63,13 +88,7 @@ class Buffer:
         with self._store.writing() as c:
             _check_current(c, slot)
             if not _polled(c, slot):
-                self._draw(c, slot)
-                c.execute("INSERT INTO polls VALUES (?)", (slot,))
-                c.execute(
-                    "INSERT INTO reservations SELECT ?, number FROM deliveries "
-                    "WHERE consumed IS NULL AND (arrived IS NULL OR arrived <= ?)",
-                    (slot, slot),
-                )
+                self._count(c, slot)
             return counted(c, slot)
 
     def kept(self, slot: int) -> Kept | None:
@@ -82,10 +101,7 @@ class Buffer:
 
     def states(self, slot: int) -> list[NDArray[np.float64]]:
         """States (T, d) of what was counted for a slot, in the order of arrival."""
-        with self._store.looking() as c:
-            _check_current(c, slot)
-            if not _polled(c, slot):
-                raise InputError(f"slot {slot} was not polled: poll before training")
+        with self._looking(slot) as c:
             rows = c.execute(
                 "SELECT samples, states FROM reservations JOIN deliveries ON delivery = "
                 "deliveries.number JOIN segments ON segment = segments.number "
@@ -100,10 +116,7 @@ class Buffer:
 
     def arrived(self, slot: int) -> list[NDArray[np.float64]]:
         """States (T, d) of all that ever arrived, up to what was counted for a slot."""
-        with self._store.looking() as c:
-            _check_current(c, slot)
-            if not _polled(c, slot):
-                raise InputError(f"slot {slot} was not polled: poll before asking")
+        with self._looking(slot) as c:
             rows = c.execute(
                 "SELECT samples, states FROM deliveries JOIN segments ON segment = segments.number "
                 "JOIN contents USING (segment) WHERE consumed IS NOT NULL OR deliveries.number IN "
@@ -111,6 +124,15 @@ class Buffer:
                 (slot,),
             ).fetchall()
         return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+
+    @contextmanager
+    def _looking(self, slot: int) -> Iterator[sqlite3.Connection]:
+        """A connection for reading what was counted for a slot."""
+        with self._store.looking() as c:
+            _check_current(c, slot)
+            if not _polled(c, slot):
+                raise InputError(f"slot {slot} was not polled: poll before asking")
+            yield c
 
     def keep(self, slot: int, base: str, reply: bytes) -> None:
         """Keep an update until it is acknowledged, instead of another one of the same slot."""
@@ -171,6 +193,16 @@ class Buffer:
         with self._store.looking() as c:
             return trained_by_slot(c)
 
+    def _count(self, c: sqlite3.Connection, slot: int) -> None:
+        """Count what waits for a slot; drawn segments have a slot in which they arrive."""
+        self._draw(c, slot)
+        c.execute("INSERT INTO polls VALUES (?)", (slot,))
+        c.execute(
+            "INSERT INTO reservations SELECT ?, number FROM deliveries "
+            "WHERE consumed IS NULL AND (arrived IS NULL OR arrived <= ?)",
+            (slot, slot),
+        )
+
     def _draw(self, c: sqlite3.Connection, slot: int) -> None:
         """Let arrive what arrives up to a slot, as in a local run."""
         if self._succeeds is None:
@@ -200,13 +232,7 @@ class Buffer:
         if not _polled(c, slot):
             if self._succeeds is None:
                 return ""
-            self._draw(c, slot)
-            c.execute("INSERT INTO polls VALUES (?)", (slot,))
-            c.execute(
-                "INSERT INTO reservations SELECT ?, number FROM deliveries "
-                "WHERE consumed IS NULL AND arrived <= ?",
-                (slot, slot),
-            )
+            self._count(c, slot)
         spent = counted(c, slot)
         self._consume(c, slot)
         return (
@@ -229,6 +255,41 @@ class Buffer:
         c.execute(f"DELETE FROM reservations WHERE slot <> ? AND delivery IN {spent}", (slot, slot))
         c.execute("DELETE FROM pending WHERE slot = ?", (slot,))
         c.execute("DELETE FROM polls WHERE slot = ?", (slot,))
+
+
+def counted(c: sqlite3.Connection, slot: int) -> Counted:
+    """What was counted for a slot."""
+    ((samples, segments),) = c.execute(
+        "SELECT total(samples), count(*) FROM reservations JOIN deliveries ON delivery = "
+        "deliveries.number JOIN segments ON segment = segments.number WHERE slot = ?",
+        (slot,),
+    )
+    return Counted(int(samples), segments)
+
+
+def account_of(c: sqlite3.Connection) -> Account:
+    """The account of a store."""
+    ((delivered, trained, waiting),) = c.execute(
+        "SELECT total(samples), total(samples * (consumed IS NOT NULL)), total(consumed IS NULL) "
+        "FROM deliveries JOIN segments ON segment = segments.number"
+    )
+    pending = [counted(c, slot).samples for (slot,) in c.execute("SELECT slot FROM pending")]
+    return Account(
+        delivered=int(delivered),
+        trained=int(trained),
+        buffered=int(delivered) - int(trained),
+        unacknowledged=sum(pending),
+        segments=int(waiting),
+    )
+
+
+def trained_by_slot(c: sqlite3.Connection) -> dict[int, int]:
+    """Samples by the slot whose saved model was trained on them."""
+    rows = c.execute(
+        "SELECT consumed, sum(samples) FROM deliveries JOIN segments ON segment = segments.number "
+        "WHERE consumed IS NOT NULL GROUP BY consumed ORDER BY consumed"
+    )
+    return {int(slot): int(samples) for slot, samples in rows}
 
 
 def _check_current(c: sqlite3.Connection, slot: int) -> None:

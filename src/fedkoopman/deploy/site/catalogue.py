@@ -5,17 +5,16 @@ only when the last one is stored. After a crash, the segments of an unfinished f
 """
 
 import sqlite3
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
+from fedkoopman.data.estimator import HeldOut
 from fedkoopman.deploy.site.store import Store, now
 from fedkoopman.errors import InputError
-
-__all__ = ["Catalogue", "Counts", "Entry", "Kind", "Made", "Stamp"]
 
 Kind = Literal["train", "held-out", "dropped"]
 
@@ -72,11 +71,49 @@ class Counts:
     samples: int = 0
 
 
+class HeldOutSegments(Sequence[HeldOut]):
+    """Held-out segments, each read from the store when it is looked at."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        with store.looking() as c:
+            rows = c.execute(
+                "SELECT number, samples FROM segments JOIN files ON file = path "
+                "WHERE kind = 'held-out' AND state = 'taken' ORDER BY number"
+            )
+            self._found: list[tuple[int, int]] = rows.fetchall()
+
+    @property
+    def lengths(self) -> list[int]:
+        """Samples of each."""
+        return [samples for _, samples in self._found]
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    @overload
+    def __getitem__(self, place: int) -> HeldOut: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[HeldOut]: ...
+    def __getitem__(self, place: int | slice) -> HeldOut | list[HeldOut]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(len(self))[place]]
+        number, samples = self._found[place]
+        with self._store.looking() as c:
+            name, states, observations = c.execute(
+                "SELECT name, states, observations FROM segments JOIN contents ON segment = number "
+                "WHERE number = ?",
+                (number,),
+            ).fetchone()
+        return HeldOut(
+            name, *(np.frombuffer(b).reshape(samples, -1) for b in (states, observations))
+        )
+
+
 class Catalogue:
     """The files and segments of a store; one thread writes."""
 
     def __init__(self, store: Store) -> None:
-        """Arguments: store: where they are kept."""
         self._store = store
 
     def files(self) -> dict[str, Entry]:

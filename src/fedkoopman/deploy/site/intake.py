@@ -1,15 +1,22 @@
 """From a site's files to states in its store.
 
-With drawn arrivals, what was recorded when the site joined is read once, all of it, exactly as
+A file is complete when it has not changed for some seconds. That is measured with a monotonic
+clock, and a file's modification time is compared only with its own earlier value: so it does not
+matter if the machine's clock jumps.
+
+With drawn arrivals, all that was recorded when the site joined is read once, exactly as
 `fedkoopman run` reads it; in which slot which segment arrives is drawn later. Files that come or
-change afterwards are told of and left out. With live arrivals see `deploy.site.live`.
+change afterwards are reported and left out. For live arrivals see `deploy.site.live`.
 """
 
+import glob
+import hashlib
 import json
 import logging
+import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -19,20 +26,16 @@ import numpy as np
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import Estimator, estimator_of
+from fedkoopman.data.estimator import Estimator, Knowledge, estimator_of
 from fedkoopman.data.segments import Segment, segments
-from fedkoopman.data.site_knowledge import Knowledge
 from fedkoopman.data.triage import triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
-from fedkoopman.deploy.site.watching import Settling, candidates, content_digest, file_key, stamp_of
-from fedkoopman.errors import ComputationError
+from fedkoopman.errors import ComputationError, system_error
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
 from fedkoopman.survey.survey import survey
 from fedkoopman.systems import System
-
-__all__ = ["LOG", "Drawn", "Intake", "made_of", "site_system"]
 
 LOG = logging.getLogger("fedkoopman.agent")
 PATIENCE = 0.05
@@ -43,6 +46,8 @@ LATE = (
     'came after the recordings were read, which are all that sites.arrivals = "drawn" takes: use '
     '"live"'
 )
+UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".swp", "~")
+"""Endings of files that are still being written."""
 
 
 class Intake(ABC):
@@ -186,17 +191,20 @@ class Drawn(Intake):
             self.catalogue.clear()
             self.store.notes(reading=stamps, noise="{}")
         facts = survey(self.site, float(self.system.dt)).segments
-        held = [one.name for one in facts if one.held_out]
+        held = dict.fromkeys(one.name for one in facts if one.held_out)
         remembered = self.remembered_noise()
         if remembered is None:
-            known = Knowledge(self.site, self.sensor, held)
+            known = Knowledge(self.site, self.sensor, list(held))
             self.remember_noise(estimator_of(self.study, self.system, known), 0)
         else:
             self.estimator = remembered[0]
         done = self.catalogue.count()  # whole files
         stream = islice(segments(self.site, float(self.system.dt)), done, None)
         current = ""
-        for made, path in self._made(stream, set(held)):
+        assert self.estimator is not None
+        for segment, states, implausible in self.estimator(stream):
+            path, name = segment.file, segment.name
+            made = made_of(self.study, segment, name, states, implausible, name in held)
             key = file_key(self.site, path)
             if key != current:
                 if current:
@@ -221,15 +229,6 @@ class Drawn(Intake):
         self.known = self.catalogue.files()
         return True
 
-    def _made(self, stream: Iterator[Segment], held: set[str]) -> Iterator[tuple[Made, Path]]:
-        assert self.estimator is not None
-        for segment, states, implausible in self.estimator(stream):
-            kept = segment.name in held
-            yield (
-                made_of(self.study, segment, segment.name, states, implausible, kept),
-                segment.file,
-            )
-
 
 def made_of(
     study: Study, segment: Segment, name: str, states: np.ndarray, implausible: str, held_out: bool
@@ -237,10 +236,7 @@ def made_of(
     """A segment as the store keeps it.
 
     Arguments:
-        name: its own within the site.
-        states: (T, d).
-        implausible: why the estimator takes them for useless.
-        held_out: whether it is kept for evaluation.
+        implausible: why the estimator takes the states for useless; empty if it does not.
     """
     kind, reason = triage(study, segment, states, implausible, held_out)
     return Made(name, kind, reason, states, segment.observations if kind == "held-out" else None)
@@ -258,3 +254,70 @@ def site_system(study: Study, site: SiteFile) -> System:
     system = system_of(alone)
     site_files(alone, system)
     return system
+
+
+class Settling:
+    """Remembers since when files have not changed."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._clock = seconds, clock
+        self._seen: dict[Path, tuple[Stamp, float]] = {}
+
+    def settled(self, files: Iterable[Path]) -> dict[Path, Stamp]:
+        """The files that have not changed for long enough, in their order."""
+        now, seen, found = self._clock(), dict[Path, tuple[Stamp, float]](), dict[Path, Stamp]()
+        for path in files:
+            stamp = stamp_of(path)
+            if stamp is None:
+                continue
+            before, since = self._seen.get(path, (stamp, now))
+            seen[path] = stamp, since if before == stamp else now
+            if now - seen[path][1] >= self._seconds:
+                found[path] = stamp
+        self._seen = seen
+        return found
+
+    @property
+    def unsettled(self) -> int:
+        """How many files may still be changing."""
+        now = self._clock()
+        return sum(now - since < self._seconds for _, since in self._seen.values())
+
+
+def candidates(site: SiteFile) -> list[Path]:
+    """The files that match a site's patterns and are not being written, in the order of `files`."""
+    found: dict[str, Path] = {}
+    for pattern in site.data.files:
+        for name in sorted(glob.glob(pattern, root_dir=site.folder, recursive=True)):
+            path = site.folder / name
+            hidden = path.name.startswith((".", "~", "#"))
+            if not hidden and not path.name.lower().endswith(UNFINISHED) and path.is_file():
+                found.setdefault(os.path.realpath(path), path)
+    return list(found.values())
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Size and modification time; None if there is no such file."""
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return Stamp(about.st_size, about.st_mtime_ns)
+
+
+def content_digest(path: Path) -> str:
+    """The sha256 of a file."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise system_error(f"cannot read {shown(path)}", error) from error
+
+
+def file_key(site: SiteFile, path: Path) -> str:
+    """A file's name in the store: relative to the site's folder, if it is below."""
+    try:
+        name = path.relative_to(site.folder).as_posix()
+    except ValueError:
+        name = str(path)
+    return name.encode("utf-8", "backslashreplace").decode()

@@ -31,8 +31,6 @@ from fedkoopman.errors import InputError, short
 from fedkoopman.signals import stop_requested
 from fedkoopman.version import __version__
 
-__all__ = ["Joining", "agreed", "asked_for", "consent", "join", "prepare"]
-
 LOOK = 0.2
 """Seconds between looks at the processes."""
 WRONG = 2
@@ -68,8 +66,6 @@ def prepare(
     """Read the site file, and open its kit if that has not been done.
 
     Arguments:
-        path: of the site file.
-        server: HOST:PORT.
         kit: the kit's file; None: NAME.kit beside the site file, or the one opened before.
         state: the site's directory; None: `.fedkoopman/NAME` beside the site file.
         insecure: whether to go without TLS and keys, on this machine alone.

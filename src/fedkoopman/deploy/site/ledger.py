@@ -15,8 +15,6 @@ from pathlib import Path
 from fedkoopman.deploy.site.store import Store, StoreError, now, reading
 from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused, Reply
 
-__all__ = ["Ledger", "LedgerEntry", "ledger_entries", "ledger_totals"]
-
 REMEMBERED = 1_000
 """Refusals that are remembered while they cannot be written."""
 
@@ -54,19 +52,12 @@ class Ledger:
     """Writes the ledger of a store."""
 
     def __init__(self, store: Store) -> None:
-        """Arguments: store: of the site."""
         self._store = store
         self._late: list[LedgerEntry] = []
         self._flood = 0
 
     def write(self, peer: str, replies: Sequence[Reply], body: bytes) -> None:
-        """Write down what is about to leave; if that cannot be, it must not.
-
-        Arguments:
-            peer: to whom.
-            replies: what the body says.
-            body: the bytes.
-        """
+        """Write down what is about to leave; what cannot be written must not leave."""
         entry = _entry(peer, replies, body)
         rows = [*self._late, *self._flooded(), entry]
         try:
@@ -92,11 +83,7 @@ class Ledger:
 
 
 def ledger_entries(state: Path, since: datetime | None = None) -> list[LedgerEntry]:
-    """The ledger of a site's state directory, oldest first; its agent may run.
-
-    Arguments:
-        since: leave out what is older.
-    """
+    """The ledger of a site's state directory, oldest first; its agent may run."""
     with reading(state) as connection:
         return list(_rows(connection, since))
 

@@ -12,17 +12,21 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import Estimator, estimator_of
-from fedkoopman.data.held_out import holds_out
+from fedkoopman.data.estimator import ENOUGH, Estimator, Knowledge, estimator_of
 from fedkoopman.data.segments import Segment, segments
-from fedkoopman.data.site_knowledge import ENOUGH, Knowledge
+from fedkoopman.data.triage import holds_out
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
-from fedkoopman.deploy.site.intake import LOG, Intake, made_of
+from fedkoopman.deploy.site.intake import (
+    LOG,
+    Intake,
+    candidates,
+    content_digest,
+    file_key,
+    made_of,
+    stamp_of,
+)
 from fedkoopman.deploy.site.store import StoreError
-from fedkoopman.deploy.site.watching import candidates, content_digest, file_key, stamp_of
 from fedkoopman.errors import InputError
-
-__all__ = ["Live"]
 
 
 class Live(Intake):

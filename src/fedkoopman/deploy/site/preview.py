@@ -33,17 +33,11 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.slot import ask
 
-__all__ = ["preview_lines"]
-
 NOBODY = "nobody (dry run)"
 
 
 def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> list[str]:
-    """What would be sent, name by name.
-
-    Arguments:
-        site, study, identity, clients: as of an `Agent`.
-    """
+    """What would be sent, name by name."""
     with (
         tempfile.TemporaryDirectory(prefix="fedkoopman-") as folder,
         Agent(site, study, identity, clients, Path(folder), settle=0.0) as agent,

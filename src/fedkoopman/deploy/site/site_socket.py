@@ -20,8 +20,6 @@ from pathlib import Path
 from fedkoopman.deploy.wire import LARGEST
 from fedkoopman.errors import InputError, PeerError, system_error
 
-__all__ = ["Rate", "ask", "listening", "serve", "socket_path"]
-
 LOG = logging.getLogger("fedkoopman.agent")
 AT_ONCE = 8
 """Connections that are served at the same time; others wait."""
@@ -51,10 +49,8 @@ class Rate:
         self, per_second: float, most: int, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """Arguments:
-
         per_second: how often in the long run.
         most: how often at once, after a pause.
-        clock: a monotonic clock.
         """
         self._per_second, self._most, self._clock = per_second, float(most), clock
         self._left, self._seen = self._most, clock()
@@ -76,7 +72,6 @@ def ask(path: Path, body: bytes, timeout: float | None = None) -> bytes:
     """Send the agent one body, and receive one.
 
     Arguments:
-        path: of the socket.
         timeout: seconds for each step; None: no limit, as training takes long.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -124,9 +119,7 @@ def serve(
     """Answer until `stop` is set; answers that have begun are finished.
 
     Arguments:
-        listener: from `listening`.
         answer: given a body and the peer's description, the reply.
-        stop: when it is set, no more connections are accepted.
         server: who the peer stands for, for the ledger.
         timeout: seconds in which a body must be received.
     """

@@ -19,8 +19,6 @@ from pathlib import Path
 from fedkoopman.durable import locked
 from fedkoopman.errors import InputError, MachineError
 
-__all__ = ["FILE", "Store", "StoreError", "reading", "state_directory"]
-
 FILE = "store.sqlite"
 LOCK = "agent.lock"
 CHECKED = 2**28
@@ -264,12 +262,7 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def state_directory(site_path: Path, name: str) -> Path:
-    """Where a site's state is by default.
-
-    Arguments:
-        site_path: of the site file.
-        name: of the site.
-    """
+    """Where a site's state is by default."""
     return site_path.absolute().parent / ".fedkoopman" / name
 
 

@@ -1,9 +1,13 @@
 """What a site computes on request: answers and scores, by the functions of the local engine.
 
-The same model, data, seed and slot give the same bytes here as in `fedkoopman run`.
+The same model, data, seed and slot give the same bytes here as in `fedkoopman run`. `SiteAnswers`
+keeps an answer that spends data, and `HeldOutScores` the scores of the last model, so that a
+repeated request is answered without computing again.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +15,20 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.data.estimator import Estimator
-from fedkoopman.deploy.site.catalogue import Counts
-from fedkoopman.deploy.site.held_out_segments import HeldOutSegments
+from fedkoopman.deploy.site.buffer import Buffer
+from fedkoopman.deploy.site.catalogue import Counts, HeldOutSegments
+from fedkoopman.deploy.site.intake import Intake
+from fedkoopman.deploy.wire import (
+    Answered,
+    Ask,
+    Envelope,
+    Evaluate,
+    Evaluated,
+    decode_replies,
+    digest_of,
+    encode_replies,
+    message_digest,
+)
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import Metrics, TestSet, evaluate, site_test_set
 from fedkoopman.federation.algorithm import Asked
@@ -20,12 +36,12 @@ from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
 from fedkoopman.runs.experiment import problem_of
-from fedkoopman.runs.results import bare_model, measured_sums
+from fedkoopman.runs.results import bare_model, measured_sums, scores_of
 from fedkoopman.runs.site_preparation import PreparedSite
-from fedkoopman.runs.site_scores import scores_of
 from fedkoopman.systems import System
 
-__all__ = ["Work"]
+ANSWERS = 8
+"""Different requests that spend data which a site answers in one slot."""
 
 
 class Work:
@@ -100,7 +116,7 @@ class Work:
     def table(
         self, model: Arrays, estimator: Estimator, held_out: HeldOutSegments, counts: Counts
     ) -> dict[str, Any]:
-        """The site's entry in the summary, as `runs.site_scores` has it; but no names."""
+        """The site's entry in the summary, as `runs.results` has it; but no names."""
         site = PreparedSite(
             estimator.site.name,
             estimator.sensor,
@@ -135,3 +151,75 @@ class Work:
         if test is not None:
             first = problem.algorithm.begin(problem)
             self.score(problem.algorithm.model(problem, first), test)
+
+
+class SiteAnswers:
+    """Answers from what was counted for a slot, and keeps what spends data."""
+
+    def __init__(self, site: str, work: Work, buffer: Buffer, envelope: Envelope) -> None:
+        self._site, self._work, self._buffer, self._envelope = site, work, buffer, envelope
+
+    def of(self, request: Ask) -> Answered:
+        """The answer that is asked for: the kept one or, to another message, a new one."""
+        schema = self._work.check_request(request.message)
+        if not schema.spends:
+            states = self._buffer.arrived(request.slot) if schema.data == "arrived" else []
+            return self._answered(request, states)
+        base, kept = message_digest(request.message), self._buffer.kept(request.slot)
+        if kept is not None and kept.base == base:
+            with suppress(InputError):  # kept by another version: computed again
+                (reply,) = decode_replies(kept.reply)[1]
+                assert isinstance(reply, Answered)
+                return reply
+        if kept is not None and kept.trainings >= ANSWERS:
+            raise InputError(
+                f"{ANSWERS} different requests were answered in slot {request.slot}: a slot has "
+                "one, see why the server sends others"
+            )
+        answered = self._answered(request, self._buffer.states(request.slot))
+        self._buffer.keep(request.slot, base, encode_replies(self._envelope, [answered]))
+        return answered
+
+    def _answered(self, request: Ask, states: list) -> Answered:
+        message = self._work.answer(request.slot, request.message, states)
+        base, samples = message_digest(request.message), sum(map(len, states))
+        return Answered(self._site, request.slot, base, samples, message)
+
+
+class HeldOutScores:
+    """Scores models, the same one only once."""
+
+    def __init__(self, site: str, work: Work, intake: Intake) -> None:
+        self._site, self._work, self._intake = site, work, intake
+        self._test: tuple[int, TestSet | None] = (-1, None)
+        self._last: tuple[tuple[str, bool, int], Evaluated] | None = None
+
+    def test_set(self) -> TestSet | None:
+        """On what the site scores; made anew when there is more."""
+        held = self._intake.catalogue.held_out()
+        if self._test[0] != len(held):
+            self._test = len(held), self._work.test_set(held)
+        return self._test[1]
+
+    def of(self, request: Evaluate) -> Evaluated:
+        """What a request asks for: means and counts, and no names."""
+        base, held = digest_of(request.model), self._intake.catalogue.held_out()
+        key = base, request.measure, len(held)
+        if self._last is None or self._last[0] != key:
+            self._last = key, self._computed(request, base)
+        return replace(self._last[1], slot=request.slot)
+
+    def _computed(self, request: Evaluate, base: str) -> Evaluated:
+        model = request.model
+        self._work.model(model)  # refused if it is none of this study's
+        test, intake = self.test_set(), self._intake
+        found = Evaluated(self._site, request.slot, base, 0, {})
+        if test is not None:
+            metrics = self._work.score(model, test)._asdict()
+            found = replace(found, windows=len(test.trajectories), metrics=metrics)
+        if request.measure and test is not None:
+            found = replace(found, measured=self._work.sums(model, test))
+        if request.measure and intake.estimator is not None:
+            held, counts = intake.catalogue.held_out(), intake.catalogue.counts()
+            found = replace(found, scores=self._work.table(model, intake.estimator, held, counts))
+        return found

@@ -15,6 +15,7 @@ from fedkoopman.koopman.activations import ACTIVATIONS
 from fedkoopman.koopman.kind import Kind, Shapes
 from fedkoopman.koopman.losses import Losses, koopman_losses
 from fedkoopman.koopman.onnx import Graph
+from fedkoopman.user_code import calling, finished
 
 __all__ = ["KIND", "Layer", "PaperNetwork", "Weights"]
 
@@ -155,7 +156,9 @@ class PaperNetwork(Kind):
         """The nonlinearity."""
         if isinstance(self.activation, str):
             return ACTIVATIONS[self.activation].function(x)
-        return self.activation(x)
+        with calling(self.activation, "the activation failed"):
+            result: Array = finished(self.activation(x))
+            return result
 
     def lift(self, weights: Weights, x: Float[Array, "input n"]) -> Float[Array, "lifted n"]:
         """Y = φ(X)."""

@@ -107,7 +107,7 @@ def test_every_activation_has_a_formula_here():
 
 
 def test_a_study_may_name_every_activation():
-    from fedkoopman.config.study import ACTIVATIONS as named
+    from fedkoopman.config.sections import ACTIVATIONS as named
 
     assert named == tuple(ACTIVATIONS)
 

@@ -1,0 +1,299 @@
+"""The paper's tables and figures: which there are, and what reproducing one yields.
+
+An item computes numbers, which are kept in a file. What they say (claims, table, figure) is made
+from that file alone, so a verdict always belongs to the numbers beside it. `Reproduced` is an item
+with its findings, as pages, figures and terminal show it. Nothing heavy is loaded here.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fedkoopman.runs.run import Progress
+
+
+@dataclass(frozen=True)
+class About:
+    """A table or figure.
+
+    Attributes:
+        name: by which it is asked for; its module is called alike.
+        paper: where it stands.
+        title: what it shows.
+        needs_data: whether it needs the measured double pendulum.
+    """
+
+    name: str
+    paper: str
+    title: str
+    needs_data: bool = False
+
+    @property
+    def module(self) -> str:
+        """Where its `ITEM` is."""
+        return f"fedkoopman.paper.{self.name.replace('-', '_')}"
+
+
+CATALOGUE = {
+    about.name: about
+    for about in (
+        About("fig-systems", "Fig. 5a", "three canonical systems, perfect data"),
+        About("fig-yni", "Fig. 5b", "YNI heart cell, seven states"),
+        About("fig-double-pendulum", "Fig. 5c", "measured double pendulum", needs_data=True),
+        About("fig-comparison", "Fig. 6", "KF-FedKL beside three benchmark schemes"),
+        About("table-estimators", "Table III", "state estimators on Lorenz63"),
+        About("table-ablation", "Table IV", "weights of the three losses"),
+        About("fig-noise", "Fig. 7a", "noisy clients"),
+        About("fig-probability", "Fig. 7b", "probability of a successful observation"),
+        About("fig-clients", "Fig. 7c", "number of clients"),
+        About("fig-policy", "Fig. 7d", "who trains when"),
+        About("fig-epochs", "Fig. 7e", "epochs of local training"),
+        About("fig-restart", "Fig. 7f", "slots between restarts of the system"),
+        About("theorem1", "Theorem 1", "the convergence bound, and what it bounds"),
+    )
+}
+"""By name, in the paper's order."""
+
+HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be compared"
+
+Cell = str | float | int | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement of the paper, and what our numbers say about it.
+
+    Attributes:
+        text: what the paper says.
+        verdict: `HOLDS`, `FAILS` or `OPEN`.
+        evidence: our numbers.
+        why: what explains a difference, or why nothing can be said.
+        ours: whether it is a statement of ours, put beside the paper's.
+    """
+
+    text: str
+    verdict: str
+    evidence: str
+    why: str = ""
+    ours: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a figure.
+
+    Attributes:
+        label: for the legend.
+        x, y: equally long; NaN or None where there is nothing.
+        spread: the standard deviation of each y over seeds, drawn as a band or as bars.
+        z: of a line in space.
+        style: "line", "dashed", "dotted" or "points" (markers joined by a thin line).
+        muted: drawn in grey, behind: a reference such as the truth or persistence.
+    """
+
+    label: str
+    x: Sequence[float]
+    y: Sequence[float]
+    spread: Sequence[float] | None = None
+    z: Sequence[float] | None = None
+    style: str = "line"
+    muted: bool = False
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes, or a box in space where its series have z.
+
+    Attributes:
+        title: above it.
+        x, y, z: what stands at the axes.
+        series: what is drawn.
+        log_x, log_y: whether an axis is logarithmic.
+        names: at the places 0, 1, … of the x axis, where it stands for names instead of numbers.
+    """
+
+    title: str
+    x: str
+    y: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    z: str = ""
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Our result as a table of printed cells."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Unrounded numbers for a CSV file.
+
+    Attributes:
+        name: of the file, after the item's own; may be empty.
+        columns, rows: its content; None is a blank cell.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an item's numbers say.
+
+    Attributes:
+        claims: the paper's, judged.
+        table: our result, beside the paper's where it prints any.
+        numbers: what stands in CSV files.
+        panels: the figure, from left to right; none for a table.
+        notes: what a reader must know to compare.
+        sources: for every row of the table or line of the figure, the study as TOML or the command
+            that it comes from, by label.
+    """
+
+    claims: tuple[Claim, ...]
+    table: Table
+    numbers: tuple[Numbers, ...]
+    panels: tuple[Panel, ...] = ()
+    notes: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def left_open(self, why: str) -> "Findings":
+        """The same numbers without a verdict."""
+        claims = tuple(replace(claim, verdict=OPEN, why=why) for claim in self.claims)
+        return replace(self, claims=claims)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an item is computed.
+
+    Attributes:
+        runs: directory of the runs, which items share.
+        seeds: how many.
+        seed: the first.
+        fast: with few seeds and slots, to see that everything works.
+        data: the measured double pendulum, a folder or the authors' zip.
+        trajectories: of the estimator table.
+    """
+
+    runs: Path
+    seeds: int = 5
+    seed: int = 0
+    fast: bool = False
+    data: Path | None = None
+    trajectories: int = 200
+
+
+class Tell(Protocol):
+    """How an item tells its progress: what it is at, or a finished slot of a run."""
+
+    def __call__(self, what: "str | Progress", /) -> None: ...
+
+
+class Item(Protocol):
+    """A table or figure of the paper."""
+
+    def slots(self, options: Options) -> int:
+        """Slots of all seeds that its runs have together; 0 if it has none."""
+
+    def settings(self, options: Options) -> dict[str, Any]:
+        """All that decides its numbers, as JSON can hold it; raises if they cannot be computed."""
+
+    def compute(self, options: Options, tell: Tell) -> dict[str, Any]:
+        """Its numbers, as JSON can hold them."""
+
+    def findings(self, numbers: dict[str, Any]) -> Findings:
+        """What they say, of numbers as they are read from JSON."""
+
+
+VERDICTS = (HOLDS, FAILS, OPEN)
+
+SPREAD = (
+    "Bands and bars reach one standard deviation to either side; on a logarithmic axis they end at "
+    "a third of the mean, if not before."
+)
+OURS = "ours, not the paper's: "
+FAST = (
+    "Made with --fast: few seeds and slots. This shows that everything works; the numbers are not "
+    "those of the full item and decide nothing."
+)
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """A table or figure of the paper, made again.
+
+    Attributes:
+        name: by which it is asked for; its files are called alike.
+        paper: where it stands in the paper, such as "Fig. 7b".
+        title: what it shows.
+        command: that makes it again.
+        findings: what its numbers say.
+        fast: whether it was made with few seeds and slots.
+    """
+
+    name: str
+    paper: str
+    title: str
+    command: str
+    findings: Findings
+    fast: bool = False
+
+    @property
+    def heading(self) -> str:
+        """The title as it stands at the head of a page."""
+        return self.title[:1].upper() + self.title[1:]
+
+    @property
+    def caption(self) -> str:
+        """What stands below the figure; empty if there is nothing to explain."""
+        series = [series for panel in self.findings.panels for series in panel.series]
+        return SPREAD if any(one.spread is not None and any(one.spread) for one in series) else ""
+
+    @property
+    def description(self) -> str:
+        """The figure in words, for readers who cannot see it."""
+        panels = [
+            f"{panel.title or self.heading}: {panel.y} against {panel.x or 'settings'}, "
+            f"{len(panel.series)} {'line' if len(panel.series) == 1 else 'lines'}"
+            for panel in self.findings.panels
+        ]
+        return f"{self.paper}. {'; '.join(panels)}."
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of its CSV files."""
+        names = (numbers.name for numbers in self.findings.numbers)
+        return tuple(f"{self.name}{f'-{name}' if name else ''}.csv" for name in names)
+
+
+def counts(items: Iterable[Reproduced]) -> dict[str, int]:
+    """How many of the paper's claims have each verdict; those of our own do not count."""
+    found = Counter(c.verdict for item in items for c in item.findings.claims if not c.ours)
+    return {verdict: found[verdict] for verdict in VERDICTS}
+
+
+def worded(claim: Claim) -> str:
+    """A claim's text; one of our own says so."""
+    return f"{OURS}{claim.text}" if claim.ours else claim.text
+
+
+def commands(items: Iterable[Reproduced]) -> str:
+    """How the items were made: by one command with all their names, or by several."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        found.setdefault(item.command.replace(item.name, "ITEM", 1), []).append(item.name)
+    return "\n".join(
+        command.replace("ITEM", " ".join(names), 1) for command, names in found.items()
+    )

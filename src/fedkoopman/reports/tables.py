@@ -1,0 +1,149 @@
+"""Tables of results: in a terminal, and of a sweep as Markdown and CSV, a row per combination."""
+
+import csv
+import io
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fedkoopman.durable import written_whole
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from fedkoopman.runs.sweep import Combination, Result
+
+METRICS = ("l1", "l2", "l3", "loss", "E", "horizon")
+SHOWN = ("loss", "E", "horizon")
+"""What a narrow terminal has room for."""
+WIDE = 140
+"""Columns of a terminal that has room for all, and of output that goes into a file."""
+
+
+def plain_console() -> "Console":
+    """Standard output, which takes text as it is."""
+    from rich.console import Console
+
+    found = Console(markup=False, highlight=False, emoji=False)
+    if not found.is_terminal:
+        found.width = WIDE
+    return found
+
+
+def new_table(*columns: str, right: Sequence[str] = (), **style: Any) -> "Table":
+    """An empty table for a terminal; numbers stand in the columns on the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(*columns, box=box.SIMPLE, **style)
+    for column in right:
+        table.add_column(column, justify="right")
+    return table
+
+
+def counted(amount: int, noun: str) -> str:
+    """A count with its noun, in the singular or plural."""
+    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
+
+
+def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
+    """A mean, and where there are several seeds its standard deviation, as text.
+
+    Arguments:
+        spread: "mean" and "std", as in a summary; what was not finite may be missing or None.
+        several: whether there is more than one seed.
+    """
+    mean, std = ((spread or {}).get(name) for name in ("mean", "std"))
+    if mean is None or not math.isfinite(mean):
+        return "not finite"
+    if not several:
+        return f"{mean:.4g}"
+    return f"{mean:.4g} ± {std:.2g}" if std is not None else f"{mean:.4g} ± ?"
+
+
+def write_sweep(
+    directory: Path,
+    keys: Sequence[str],
+    combinations: Sequence["Combination"],
+    results: Sequence["Result"],
+) -> list[Path]:
+    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on.
+
+    Arguments:
+        directory: the sweep's.
+        keys: the grid's.
+        combinations: all of them.
+        results: of those that are finished.
+    """
+    targets = [directory / "sweep.md", directory / "sweep.csv"]
+    with written_whole(*targets) as [page, table]:
+        page.write_text(_markdown(keys, combinations, results), encoding="utf-8")
+        table.write_text(_comma_separated(keys, results), encoding="utf-8", newline="")
+    return targets
+
+
+def show_sweep(keys: Sequence[str], results: Sequence["Result"]) -> None:
+    """Print the table."""
+    console = plain_console()
+    metrics = METRICS if console.width >= WIDE else SHOWN
+    grid = new_table()
+    for column in _columns(keys, metrics):
+        grid.add_column(column, overflow="fold")
+    for result in results:
+        grid.add_row(*_cells(result, metrics))
+    console.print(grid)
+
+
+def _columns(keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[str]:
+    return [*keys, *metrics, "seconds"]
+
+
+def _cells(result: "Result", metrics: Sequence[str] = METRICS) -> list[str]:
+    summary = result.summary
+    several = len(summary["seeds"]) > 1
+    spreads = [spread_text(summary[metric], several) for metric in metrics]
+    return [*result.combination.values, *spreads, f"{summary['seconds']:.1f}"]
+
+
+def _markdown(
+    keys: Sequence[str], combinations: Sequence["Combination"], results: Sequence["Result"]
+) -> str:
+    tails = {result.summary["tail_slots"] for result in results}
+    seeds = max((len(result.summary["seeds"]) for result in results), default=1)
+    last = f"last {tails.pop()} slots" if len(tails) == 1 else "last tail_slots slots"
+    said = f"Means over the {last}"
+    said += f"; ± standard deviation over {seeds} seeds." if seeds > 1 else " of one seed."
+    columns = _columns(keys)
+    lines = [
+        f"# Sweep of {combinations[0].study.name}",
+        "",
+        f"{len(results)} of {len(combinations)} combinations are finished. {said}",
+        "",
+        _line(columns),
+        _line(["---"] * len(columns)),
+        *(_line(_cells(result)) for result in results),
+        "",
+        "`study.toml` is the study that the grid varies, `sweep.toml` the grid. Each combination",
+        "is a run in a directory named after its values; `fedkoopman run --resume --out` with that",
+        "directory writes its report.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _comma_separated(keys: Sequence[str], results: Sequence["Result"]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    statistics = [f"{metric}_{name}" for metric in METRICS for name in ("mean", "std")]
+    writer.writerow([*keys, *statistics, "seconds", "directory"])
+    for result in results:
+        summary = result.summary
+        numbers = [(summary.get(m) or {}).get(name) for m in METRICS for name in ("mean", "std")]
+        values, name = result.combination.values, result.combination.name
+        writer.writerow([*values, *numbers, summary.get("seconds"), name])
+    return text.getvalue()

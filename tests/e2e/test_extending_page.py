@@ -1,0 +1,60 @@
+"""docs/extending.md shows the example's files as they are, and names what exists."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from reference.extension import EXTENSION, file_of
+
+from fedkoopman.config.formats import FORMATS
+from fedkoopman.estimation import ESTIMATORS
+from fedkoopman.federation.aggregators import AGGREGATORS
+from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.policies import POLICIES
+from fedkoopman.koopman.kinds import KINDS
+from fedkoopman.sensors import SENSORS
+from fedkoopman.systems import SYSTEMS
+
+REPOSITORY = EXTENSION.parents[1]
+PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
+REGISTRIES = (SYSTEMS, SENSORS, ESTIMATORS, POLICIES, AGGREGATORS, ALGORITHMS, KINDS, FORMATS)
+POINTS = tomllib.loads((EXTENSION / "pyproject.toml").read_text())["project"]["entry-points"]
+SHOWN = dict(re.findall(r"^\[`(\w+)\.py`\]\(\S+\):\n\n```python\n(.*?)^```", PAGE, re.M | re.S))
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.attribute)
+def test_every_registry_has_a_member_in_the_example_which_the_page_shows(registry) -> None:
+    [(_, value)] = POINTS[registry.group].items()
+    module, attribute = value.removeprefix("fedkoopman_extras.").split(":")
+    assert attribute == registry.attribute
+    shown = SHOWN[module]
+    assert shown == file_of(module).read_text(encoding="utf-8"), (
+        f"docs/extending.md shows an old {module}.py: copy the file into the page"
+    )
+    assert 15 <= len(shown.splitlines()) <= 110
+    folder = registry.home.removeprefix("fedkoopman.").replace(".", "/")
+    row = rf"\| `{registry.group}` \| `{folder}/` \| `{attribute}` \| `(test_\w+\.py)` \|"
+    [suite] = re.findall(row, PAGE)
+    laws = (REPOSITORY / "tests" / "laws" / suite).read_text(encoding="utf-8")
+    assert any(way in laws for way in (f'member("{module}"', f"file_of('{module}')"))
+
+
+def test_the_page_and_the_package_have_nothing_else() -> None:
+    files = {path.stem for path in file_of("linear").parent.glob("*.py")} - {"__init__"}
+    assert set(SHOWN) == files and set(POINTS) == {registry.group for registry in REGISTRIES}
+
+
+@pytest.mark.parametrize("page", ["docs/extending.md", "examples/extension/README.md"])
+def test_links_lead_to_files_and_headings(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        file, _, heading = target.partition("#")
+        path = (REPOSITORY / page).parent / file if file else Path(REPOSITORY / page)
+        assert path.exists(), target
+        slugs = [
+            line.lstrip("# ").strip().lower().replace(" ", "-")
+            for line in path.read_text(encoding="utf-8").splitlines()
+            if line.startswith("#")
+        ]
+        assert not heading or heading in slugs, target
