@@ -47,6 +47,14 @@ def covariance(value: ArrayLike, dim: int, name: str) -> NDArray[np.float64]:
         return (array + np.swapaxes(array, -1, -2)) / 2
 
 
+def one_covariance(value: ArrayLike, dim: int, name: str) -> NDArray[np.float64]:
+    """`covariance` where only one matrix will do."""
+    cov = covariance(value, dim, name)
+    if cov.ndim != 2:
+        raise InputError(f"{name} has shape {cov.shape}: give one matrix, ({dim}, {dim})")
+    return cov
+
+
 def noise_roots(
     noise: ArrayLike, dim: int, steps: int, size: int, name: str
 ) -> NDArray[np.float64]:
@@ -58,10 +66,10 @@ def noise_roots(
             f"{name} has matrices for {q.shape[0]} trajectories and {q.shape[1]} steps but there "
             f"are {size} and {steps}: give 1 or as many"
         )
-    return _square_root(q)
+    return square_root(q)
 
 
-def _square_root(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
+def square_root(matrices: NDArray[np.float64]) -> NDArray[np.float64]:
     """A factor S with S Sᵀ = P for each P; unlike for Cholesky's, P may be singular."""
     eigenvalues, vectors = np.linalg.eigh(matrices)
     roots = np.sqrt(np.maximum(eigenvalues, 0.0))

@@ -185,8 +185,7 @@ def _trajectories(estimates: Estimates, value: Any) -> list[np.ndarray]:
 
 
 def _like(estimates: Estimates, truth: Any) -> list[Any]:
-    trajectories = [truth] if np.ndim(estimates.ok) == 0 else list(truth)
-    expected = 1 if np.ndim(estimates.ok) == 0 else len(np.asarray(estimates.ok))
+    trajectories, expected = _trajectories(estimates, truth), np.size(estimates.ok)
     if len(trajectories) != expected:
         raise InputError(f"truth has {len(trajectories)} trajectories, the estimates {expected}")
     return trajectories

@@ -63,13 +63,9 @@ class Estimates:
     @property
     def std(self) -> Arrays:
         """Standard deviations of the components of `mean`."""
-        if isinstance(self.cov, list):
-            return [_std(c) for c in self.cov]
-        return _std(self.cov)
-
-
-def _std(cov: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1))
+        covs = self.cov if isinstance(self.cov, list) else [self.cov]
+        stds = [np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1)) for cov in covs]
+        return stds if isinstance(self.cov, list) else stds[0]
 
 
 def estimate(
@@ -128,16 +124,9 @@ def estimate(
     if smooth and not estimator.smooths:
         raise InputError(f"method {method!r} has no smoother: pass smooth=False")
     problem, form = problem_of(
-        system,
-        sensor,
-        z,
-        process_noise=process_noise,
-        observation_noise=observation_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-        inputs=inputs,
-        dt=dt,
-    )
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, inputs=inputs, dt=dt,
+    )  # fmt: skip
     if room is not None and estimator.takes_padding:
         problem = problem.filled(room)
     check_seed(seed)

@@ -175,12 +175,7 @@ def model_of(
 
 
 def step(
-    transform: Transform,
-    model: Model,
-    state: State,
-    z: Float[Array, "m b"],
-    q: Noise,
-    r: Noise,
+    transform: Transform, model: Model, state: State, z: Float[Array, "m b"], q: Noise, r: Noise
 ) -> tuple[State, Info, Link]:
     """Predict with f, then correct with z (NaN components are missing): Algorithm 1's loop body."""
     gram = transform.gram

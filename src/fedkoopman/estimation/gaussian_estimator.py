@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array
 
 from fedkoopman.compilation import fused
+from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimator import Estimator, Options, Problem
@@ -204,11 +205,8 @@ class OnlineFilter:
         self._transform = estimator.transform(options)
         if doubt := estimator.indefinite(options):
             warnings.warn(doubt, stacklevel=2)
-        self._q = checks.noise(process_noise, system.dim, "process_noise", 1, 1)
-        self._r = checks.noise(observation_noise, sensor.dim, "observation_noise", 1, 1)
-        for cov, name in ((self._q, "process_noise"), (self._r, "observation_noise")):
-            if cov.ndim != 2:
-                raise InputError(f"{name} has shape {cov.shape}: an online filter takes one matrix")
+        self._q = one_covariance(process_noise, system.dim, "process_noise")
+        self._r = one_covariance(observation_noise, sensor.dim, "observation_noise")
 
     def start(self, mean: Any = None, cov: Any = None) -> OnlineState:
         """The state at time 0: zeros and the identity unless given."""

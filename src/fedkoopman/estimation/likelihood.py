@@ -71,8 +71,9 @@ def score(
     batch, steps, m = problem.z.shape
     p = len(dq)
     lengths = np.full(batch, steps) if problem.lengths is None else problem.lengths
+    widest = int(np.clip(MOST_NUMBERS // max(1, p * steps * m * (m + 1)), 1, 64))
     total = Score(np.full(batch, np.nan), np.zeros(p), np.zeros((p, p)))
-    for rows in pieces(lengths, _widest(p, steps, m)):
+    for rows in pieces(lengths, widest):
         longest = int(lengths[rows].max())
         piece = problem.take(rows).cut(longest)
         with jax.enable_x64(True):
@@ -91,10 +92,6 @@ def score(
         take = first[counted[rows[first]]]
         _add(total, rows, take, skip, *jax.tree.map(np.asarray, (values, slopes)))
     return total
-
-
-def _widest(p: int, steps: int, m: int) -> int:
-    return int(np.clip(MOST_NUMBERS // max(1, p * steps * m * (m + 1)), 1, 64))
 
 
 def _time_first(value: np.ndarray | None) -> Any:

@@ -110,16 +110,9 @@ def estimate_noise(
     estimator.check(spread, system.dim)
     transform = estimator.transform(spread)
     problem, _ = problem_of(
-        system,
-        sensor,
-        z,
-        process_noise=process_noise,
-        observation_noise=observation_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-        inputs=inputs,
-        dt=dt,
-    )
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, inputs=inputs, dt=dt,
+    )  # fmt: skip
     seen = np.sum(~np.isnan(problem.z[:, skip:]), axis=(0, 1))
     if not (seen >= LEAST).any():
         raise InputError(
@@ -186,18 +179,11 @@ def tracked(problem: Problem, q: np.ndarray, r: np.ndarray, options: dict[str, A
     lengths = problem.lengths
     # smoothed, though only the scales need it: a second kernel would take longer to compile
     return estimate(
-        problem.system,
-        problem.sensor,
+        problem.system, problem.sensor,
         problem.z if lengths is None else [z[:n] for z, n in zip(problem.z, lengths, strict=True)],
-        process_noise=q,
-        observation_noise=r,
-        initial_mean=problem.mean,
-        initial_cov=problem.cov,
-        inputs=problem.inputs,
-        dt=problem.dt,
-        warn=False,
-        **options,
-    )
+        process_noise=q, observation_noise=r, initial_mean=problem.mean, initial_cov=problem.cov,
+        inputs=problem.inputs, dt=problem.dt, warn=False, **options,
+    )  # fmt: skip
 
 
 def likelihoods(states: Estimates, skip: int) -> np.ndarray:

@@ -47,7 +47,8 @@ def structure_of(name: str, given: Array, held: Array, argument: str) -> "Struct
                 f'structure "full" needs one matrix but {argument} changes from step to step '
                 f'(shape {given.shape}): use "scalar"'
             )
-        return Factored(_apart(given, held), free)
+        # Correlations between held and other components could not stay definite.
+        return Factored(np.where(held[:, None] == held, given, 0.0), free)
     groups = {
         "fixed": [],
         "scalar": [free] if len(free) else [],
@@ -161,11 +162,6 @@ def variances_of(given: Array) -> Array:
     """Variances (d,), the mean over steps and trajectories."""
     diagonal = np.diagonal(given, axis1=-2, axis2=-1)
     return np.asarray(diagonal.reshape(-1, diagonal.shape[-1]).mean(axis=0))
-
-
-def _apart(given: Array, held: Array) -> Array:
-    """Without correlations between held and other components, which could not stay definite."""
-    return np.where(held[:, None] == held, given, 0.0)
 
 
 def _correlated(given: Array, free: Array) -> list[Array]:

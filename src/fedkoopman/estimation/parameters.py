@@ -17,6 +17,7 @@ leave a site. A site's posterior must come from one pass with constant parameter
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -169,26 +170,14 @@ def estimate_parameters(
 
     n, p = system.dim, len(names)
     joint = _Augmented(
-        base=system,
-        free=names,
-        dt=system.dt,
-        names=(*system.names, *names),
-        units=(*system.units, *("1",) * p),
-        angles=system.angles,
-        substeps=system.substeps,
-    )
+        base=system, free=names, dt=system.dt, names=(*system.names, *names),
+        units=(*system.units, *("1",) * p), angles=system.angles, substeps=system.substeps,
+    )  # fmt: skip
     seen = _StateOnly(base=sensor, n=n, dim=sensor.dim, angles=sensor.angles)
     problem, _ = problem_of(
-        system,
-        sensor,
-        z,
-        process_noise=process_noise,
-        observation_noise=observation_noise,
-        initial_mean=initial_mean,
-        initial_cov=initial_cov,
-        inputs=inputs,
-        dt=dt,
-    )
+        system, sensor, z, process_noise=process_noise, observation_noise=observation_noise,
+        initial_mean=initial_mean, initial_cov=initial_cov, inputs=inputs, dt=dt,
+    )  # fmt: skip
     batch, steps = problem.z.shape[:2]
     ends = np.full(batch, steps) if problem.lengths is None else problem.lengths
     problem = replace(problem, q=_with_block(problem.q, np.diag(wander**2)))
@@ -198,20 +187,13 @@ def estimate_parameters(
         cov, results = np.diag(spread**2), []
         for b in range(batch):
             one = problem.take(np.array([b])).cut(int(ends[b]))
-            given: dict[str, Any] = {
-                "process_noise": one.q,
-                "observation_noise": one.r,
-                "initial_mean": np.concatenate([one.mean[0], mean]),
-                "initial_cov": _with_block(one.cov[0], cov),
-                "method": method,
-                "inputs": one.inputs,
-                "dt": one.dt,
-                "alpha": alpha,
-                "beta": beta,
-                "kappa": kappa,
-            }
-            found = estimate(joint, seen, one.z[0], **given)
-            filtered = estimate(joint, seen, one.z[0], **given, smooth=False)
+            run = partial(
+                estimate, joint, seen, one.z[0], process_noise=one.q, observation_noise=one.r,
+                initial_mean=np.concatenate([one.mean[0], mean]),
+                initial_cov=_with_block(one.cov[0], cov), inputs=one.inputs, dt=one.dt,
+                method=method, alpha=alpha, beta=beta, kappa=kappa,
+            )  # fmt: skip
+            found, filtered = run(), run(smooth=False)
             mean, cov = found.mean[-1][n:], found.cov[-1][n:, n:]
             results.append((found, filtered))
             if not found.ok:  # nothing can follow from a diverged filter

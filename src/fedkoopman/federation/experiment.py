@@ -1,7 +1,7 @@
 """What a federation is made of: clients that observe one system, and how they learn together."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -105,24 +105,14 @@ class Experiment:
     def problem(self) -> Problem:
         """What the clients and the server agree on."""
         one = isinstance(self.segments, int | float)
-        return Problem(
-            seed=self.seed,
-            system=self.system,
-            architecture=self.architecture,
-            training=self.training,
-            algorithm=self.algorithm,
-            aggregator=self.aggregator,
-            policy=self.policy,
-            segments=(self.segments,) if one else tuple(self.segments),  # type: ignore[arg-type]
-            slots=self.slots,
-            steps=self.steps,
-            clients=len(self.clients),
-            rates=tuple(client.learning_rate for client in self.clients),
-            probabilities=tuple(client.probability for client in self.clients),
-            test_trajectories=self.test_trajectories,
-            horizon=self.horizon,
-            valid_error=self.valid_error,
-        )
+        common = {f.name: getattr(self, f.name) for f in fields(Problem) if hasattr(self, f.name)}
+        own = {
+            "segments": (self.segments,) if one else tuple(self.segments),  # type: ignore[arg-type]
+            "clients": len(self.clients),
+            "rates": tuple(client.learning_rate for client in self.clients),
+            "probabilities": tuple(client.probability for client in self.clients),
+        }
+        return Problem(**common | own)
 
 
 @dataclass(frozen=True)

@@ -146,7 +146,8 @@ class Sites:
     @cached_property
     def _kinds(self) -> list[tuple]:
         """What clients must share to be filtered together: kinds of dynamics and sensor."""
-        return [_kind(client) for client in self._experiment.clients]
+        flat = [jax.tree.flatten((c.dynamics, c.sensor)) for c in self._experiment.clients]
+        return [(form, tuple(map(np.shape, leaves))) for leaves, form in flat]
 
     def _estimate(
         self, members: list[Address], truths: dict[tuple[int, int], NDArray[np.float64]]
@@ -205,11 +206,6 @@ def _noise_free(
     sensors: Sensor, x: Float[Array, "lanes time state"]
 ) -> Float[Array, "lanes time observed"]:
     return jax.vmap(lambda sensor, path: jax.vmap(sensor)(path))(sensors, x)
-
-
-def _kind(client: Client) -> tuple:
-    leaves, form = jax.tree.flatten((client.dynamics, client.sensor))
-    return form, tuple(np.shape(leaf) for leaf in leaves)
 
 
 @lru_cache(maxsize=16)

@@ -119,10 +119,7 @@ def write_card(
 
 
 def card(
-    model: Fitted,
-    *,
-    scores: Mapping[str, Any] | None = None,
-    file: str = "model.safetensors",
+    model: Fitted, *, scores: Mapping[str, Any] | None = None, file: str = "model.safetensors"
 ) -> str:
     """The card as Markdown.
 
@@ -158,7 +155,10 @@ def _opening(about: dict[str, Any]) -> str:
 
 def _states(about: dict[str, Any]) -> str:
     shape = about["architecture"]
-    rows = [f"| {_cell(s['name'])} | {_cell(_unit(s['unit']))} |" for s in about["states"]]
+    rows = [
+        f"| {_cell(s['name'])} | {_cell('' if s['unit'] == '1' else s['unit'])} |"
+        for s in about["states"]
+    ]
     lines = ["## States", "", "| state | unit |", "|---|---|", *rows, ""]
     lines.append(f"Sampled every {about['dt']:g}; one application of K advances {about['step']:g}.")
     if shape["window"] > 1:
@@ -250,10 +250,6 @@ def _limits(about: dict[str, Any]) -> str:
             "`fit_noise`.",
         )
     return "\n".join(lines)
-
-
-def _unit(unit: str) -> str:
-    return "" if unit in ("", "1") else unit
 
 
 def _score(value: Any) -> str:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import safetensors
@@ -23,6 +23,7 @@ from safetensors.numpy import save
 
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, short, system_error
+from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import KINDS, find_kind
 from fedkoopman.koopman.learned import Learned
@@ -42,20 +43,9 @@ WIDE = ("reference", "noise")
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
-class Model(Protocol):
-    """What can be saved: an estimator that knows what it learned."""
-
-    @property
-    def learned_(self) -> Learned:
-        """A model with what is needed to use it."""
-
-
-def to_bytes(model: Model) -> bytes:
+def to_bytes(fitted: Fitted) -> bytes:
     """The file's content; equal models give equal bytes."""
-    return _pack(model.learned_)
-
-
-def _pack(model: Learned) -> bytes:
+    model = fitted.learned_
     kind, training = model.architecture, asdict(model.training)
     del training["precision"]  # the tensors say
     header = {
@@ -86,7 +76,7 @@ def _digest(header: dict[str, Any], tensors: Mapping[str, NDArray[Any]]) -> str:
     return found.hexdigest()
 
 
-def write_model(path: str | os.PathLike[str], model: Model) -> None:
+def write_model(path: str | os.PathLike[str], model: Fitted) -> None:
     """Write a model file, whole or not at all."""
     content, path = to_bytes(model), Path(path)
     with writing(path):  # a name may be too long even to look for

@@ -30,11 +30,14 @@ class NotFittedError(InputError, AttributeError):
     """A fitted value was asked for before `fit`; an AttributeError, so that `hasattr` says no."""
 
 
-class Parameters:
-    """An estimator's parameters are its constructor's arguments, stored as they were given.
+class Fitted:
+    """What a model does and knows once it is fitted, all from `learned_`.
 
-    With this, `sklearn.base.clone`, pipelines and searches take the estimator for one of theirs.
+    Its parameters are its constructor's arguments, stored as they were given. With this,
+    `sklearn.base.clone`, pipelines and searches take the estimator for one of theirs.
     """
+
+    _learned: Learned | None = None
 
     @classmethod
     def _defaults(cls) -> dict[str, Any]:
@@ -76,12 +79,6 @@ class Parameters:
             transformer_tags=utils.TransformerTags(),
             input_tags=utils.InputTags(two_d_array=True, three_d_array=True),
         )
-
-
-class Fitted(Parameters):
-    """The methods and attributes of an estimator that need `learned_`, and nothing else."""
-
-    _learned: Learned | None = None
 
     def predict(self, X: Any, n_steps: int = 1) -> Any:
         """The state `n_steps` applications of K ahead of every row.

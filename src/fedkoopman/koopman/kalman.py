@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from fedkoopman.covariance import covariance
+from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
@@ -91,14 +91,16 @@ class KoopmanFilter:
         architecture = self._learned.architecture
         self._sensor = checks.only_one(sensor, Sensor, "sensor")
         checks.sensor_sees(sensor, architecture.state_dim)
-        self._system = _lifted_system(self._learned, relift)
-        self._seen = _lifted_sensor(self._learned, self._sensor)
+        step = _Relifted.of(self._learned) if relift else _Linear(self._learned.operator)
+        self._system = System.from_map(step, architecture.components, dt=self.dt)
+        seen = _Seen.of(self._learned, sensor)
+        self._seen = FunctionSensor(seen, sensor.dim, angles=sensor.angles)
         self._relift = relift
         self.observation_noise = observation_noise
         given = model.noise_ if process_noise is None else process_noise
-        self.process_noise: NDArray[np.float64] | None = (
-            None if given is None else _one(given, architecture.components, "process_noise")
-        )
+        self.process_noise: NDArray[np.float64] | None = None
+        if given is not None:
+            self.process_noise = one_covariance(given, architecture.components, "process_noise")
         self._mean, self._cov = initial_mean, initial_cov
 
     @property
@@ -145,16 +147,10 @@ class KoopmanFilter:
             ends = np.full(len(z), z.shape[1]) if lengths is None else lengths
             z = [row[:end] for row, end in zip(z, ends, strict=True)]
         found = estimate(
-            self._system,
-            self._seen,
-            z[0] if form == "single" else z,
-            process_noise=self._noise(),
-            observation_noise=self.observation_noise,
-            initial_mean=mean,
-            initial_cov=cov,
-            method="ekf",
-            smooth=smooth,
-        )
+            self._system, self._seen, z[0] if form == "single" else z, process_noise=self._noise(),
+            observation_noise=self.observation_noise, initial_mean=mean, initial_cov=cov,
+            method="ekf", smooth=smooth,
+        )  # fmt: skip
         return self._lowered(found)
 
     def _first(self, batch: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -217,16 +213,9 @@ def lift_noise(model: Fitted, process_noise: Any) -> NDArray[np.float64]:
     """
     learned = model.learned_
     dim = learned.architecture.state_dim
-    cov = _one(process_noise, dim, "process_noise")
+    cov = one_covariance(process_noise, dim, "process_noise")
     slope = learned.lift_slope(learned.reference.reshape(1, -1))[0, :, -dim:]
     return slope @ cov @ slope.T
-
-
-def _one(value: Any, dim: int, name: str) -> NDArray[np.float64]:
-    cov = covariance(value, dim, name)
-    if cov.ndim != 2:
-        raise InputError(f"{name} has shape {cov.shape}: give one matrix, ({dim}, {dim})")
-    return cov
 
 
 def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -234,18 +223,6 @@ def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], ND
     windows = learned.lower_window(y)
     slope = learned.lift_slope(windows) @ learned.lower_window_slope(y)
     return learned.lift(windows), slope @ p @ slope.swapaxes(1, 2)
-
-
-def _lifted_system(learned: Learned, relift: bool) -> System:
-    """y ↦ K y, or with `relift` K φ(φ⁻¹(y)), which is the same where y is a lifted state."""
-    architecture = learned.architecture
-    step = _Relifted.of(learned) if relift else _Linear(learned.operator)
-    return System.from_map(step, architecture.components, dt=architecture.depth * learned.dt)
-
-
-def _lifted_sensor(learned: Learned, sensor: Sensor) -> Sensor:
-    """y ↦ h(φ⁻¹(y)); of a window, the newest state is seen."""
-    return FunctionSensor(_Seen.of(learned, sensor), sensor.dim, angles=sensor.angles)
 
 
 class _Linear(eqx.Module):
@@ -274,7 +251,7 @@ class _Model(eqx.Module):
 
 
 class _Relifted(_Model):
-    """y ↦ K φ(φ⁻¹(y))."""
+    """y ↦ K φ(φ⁻¹(y)), which is K y where y is a lifted state."""
 
     def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
         kind, weights = self.architecture, self.weights

@@ -7,7 +7,6 @@ multiplies each part by its λ_j.
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ from jaxtyping import Array, Complex, Float
 from numpy import ndarray
 from numpy.typing import NDArray
 
-from fedkoopman.covariance import covariance
+from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.training import PRECISIONS, Training, check_training
@@ -144,8 +143,9 @@ class Learned:
             "updates": check_count(self.updates, "updates", least=0),
             "windows": check_count(self.windows, "windows", least=0),
             "information": _checked_information(self.information),
-            "noise": _checked_noise(self.noise, self.architecture.components),
         }
+        if self.noise is not None:
+            values["noise"] = one_covariance(self.noise, self.architecture.components, "noise")
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
@@ -165,7 +165,7 @@ class Learned:
 
     def lift(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """φ of every row, (n, μ d) → (n, O)."""
-        return self._by_columns(_lift, windows)
+        return self._by_columns(_value, "lift", windows)
 
     def lower(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The newest state of φ⁻¹ of every row, (n, O) → (n, d)."""
@@ -173,11 +173,11 @@ class Learned:
 
     def lower_window(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """φ⁻¹ of every row, (n, O) → (n, μ d)."""
-        return self._by_columns(_decode, lifted)
+        return self._by_columns(_value, "decode", lifted)
 
     def lift_slope(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of φ at every row, (n, μ d) → (n, O, μ d)."""
-        return self._by_columns(_lift_slope, windows)
+        return self._by_columns(_slope, "lift", windows)
 
     def lower_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of the newest state of φ⁻¹ at every row, (n, O) → (n, d, O)."""
@@ -185,7 +185,7 @@ class Learned:
 
     def lower_window_slope(self, lifted: NDArray[np.float64]) -> NDArray[np.float64]:
         """The Jacobian of φ⁻¹ at every row, (n, O) → (n, μ d, O)."""
-        return self._by_columns(_decode_slope, lifted)
+        return self._by_columns(_slope, "decode", lifted)
 
     def advance(self, lifted: NDArray[np.float64], applications: int) -> NDArray[np.float64]:
         """K applied to every row, over and over: (n, O) → (applications, n, O)."""
@@ -205,45 +205,24 @@ class Learned:
         """The weights in float64, in which the model is evaluated."""
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), self.weights)
 
-    def _by_columns(self, function: Any, rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _by_columns(self, function: Any, part: str, rows: NDArray) -> NDArray[np.float64]:
         # Room in powers of two: data come in every length, and each shape is compiled once.
         columns = np.zeros((rows.shape[1], 1 << (len(rows) - 1).bit_length()))
         columns[:, : len(rows)] = rows.T
         with jax.enable_x64(True):
-            result = np.asarray(function(self.architecture, self.wide, columns))
+            result = np.asarray(function(self.architecture, part, self.wide, columns))
         return np.ascontiguousarray(np.moveaxis(result, -1, 0)[: len(rows)])
 
 
-@partial(jax.jit, static_argnums=0)
-def _lift(
-    architecture: Kind, weights: Weights, x: Float[Array, "input n"]
-) -> Float[Array, "lifted n"]:
-    return architecture.lift(weights, x)
+@partial(jax.jit, static_argnums=(0, 1))
+def _value(architecture: Kind, part: str, weights: Weights, x: Float[Array, "from n"]) -> Array:
+    return getattr(architecture, part)(weights, x)
 
 
-@partial(jax.jit, static_argnums=0)
-def _decode(
-    architecture: Kind, weights: Weights, y: Float[Array, "lifted n"]
-) -> Float[Array, "input n"]:
-    return architecture.decode(weights, y)
-
-
-@partial(jax.jit, static_argnums=0)
-def _lift_slope(
-    architecture: Kind, weights: Weights, x: Float[Array, "input n"]
-) -> Float[Array, "lifted input n"]:
-    return _slope(partial(architecture.lift, weights), x)
-
-
-@partial(jax.jit, static_argnums=0)
-def _decode_slope(
-    architecture: Kind, weights: Weights, y: Float[Array, "lifted n"]
-) -> Float[Array, "input lifted n"]:
-    return _slope(partial(architecture.decode, weights), y)
-
-
-def _slope(function: Callable[[Array], Array], x: Float[Array, "from n"]) -> Array:
+@partial(jax.jit, static_argnums=(0, 1))
+def _slope(architecture: Kind, part: str, weights: Weights, x: Float[Array, "from n"]) -> Array:
     """∂f_i/∂x_j at every column: one forward derivative of all columns for each j."""
+    function = partial(getattr(architecture, part), weights)
 
     def along(direction: Float[Array, " from"]) -> Array:
         return jax.jvp(function, (x,), (jnp.broadcast_to(direction[:, None], x.shape),))[1]
@@ -301,12 +280,3 @@ def _checked_information(information: Any) -> dict[str, Any]:
             f"information cannot be kept with the model ({short(str(error))}): give a dict of "
             "texts, finite numbers, lists and dicts"
         ) from None
-
-
-def _checked_noise(noise: Any, components: int) -> NDArray[np.float64] | None:
-    if noise is None:
-        return None
-    checked = covariance(noise, components, "noise")
-    if checked.ndim != 2:
-        raise InputError(f"noise has shape {checked.shape}: give ({components}, {components})")
-    return checked

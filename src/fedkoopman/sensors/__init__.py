@@ -13,14 +13,7 @@ from fedkoopman.sensors.kind import SensorKind
 if TYPE_CHECKING:
     from fedkoopman.sensors.base import FunctionSensor, LinearSensor, Sensor, observe
 
-__all__ = [
-    "SENSORS",
-    "FunctionSensor",
-    "LinearSensor",
-    "Sensor",
-    "SensorKind",
-    "observe",
-]
+__all__ = ["SENSORS", "FunctionSensor", "LinearSensor", "Sensor", "SensorKind", "observe"]
 
 __getattr__ = lazy_names(__name__)
 

@@ -13,13 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import InputError, short
-from fedkoopman.systems.checks import (
-    check_dim,
-    check_indices,
-    check_seed,
-    finite_array,
-    real_array,
-)
+from fedkoopman.systems.checks import check_dim, check_indices, check_seed, finite_array, real_array
 from fedkoopman.systems.integrate import filled, room_for, trajectory_key
 from fedkoopman.systems.user import Closure, check_function
 

@@ -18,11 +18,7 @@ def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) ->
 
 SENSOR = SensorKind(
     _make,
-    {
-        "function": Choice((), "file.py:function"),
-        "observed": OBSERVED,
-        "angles": ANGLES,
-    },
+    {"function": Choice((), "file.py:function"), "observed": OBSERVED, "angles": ANGLES},
     required=("function", "observed"),
     former_names={"dim": "observed"},
 )

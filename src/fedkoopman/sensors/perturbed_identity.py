@@ -15,8 +15,5 @@ def _make(values: Mapping[str, Any], state_dim: int, seed: int, folder: Path) ->
 
 
 SENSOR = SensorKind(
-    _make,
-    {"spread": Real(0.0), "seed": SEED},
-    random=True,
-    observed=lambda _, state_dim: state_dim,
+    _make, {"spread": Real(0.0), "seed": SEED}, random=True, observed=lambda _, state_dim: state_dim
 )

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.systems.checks import check_count, check_indices, check_positive, number
-from fedkoopman.systems.solvers import Number, rk4, solve
+from fedkoopman.systems.solvers import Input, Number, State, rk4, solve
 
 MOST_SUBSTEPS = 10_000
 """Of one sampling interval: with more, a wrong unit of time would keep the filter busy for days."""
@@ -139,21 +139,14 @@ class System(eqx.Module):
         return new
 
     @abstractmethod
-    def vector_field(
-        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " dim"]:
+    def vector_field(self, x: State, u: Input = None) -> State:
         """The time derivative ẋ at state `x` under the input `u`."""
 
     @abstractmethod
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def initial_state(self, key: PRNGKeyArray) -> State:
         """A draw from the initial-state law."""
 
-    def step(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def step(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """The one-step map that filters use: RK4 in `substeps` equal steps.
 
         Differentiable in forward and reverse mode, and batchable.
@@ -168,12 +161,7 @@ class System(eqx.Module):
             lambda y: self.vector_field(y, u), x, self.dt if dt is None else dt, self.substeps
         )
 
-    def flow(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def flow(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """The truth over one interval: Dopri5, or Kvaerno5 where `stiff`, at `TRUTH_TOLERANCE`.
 
         Arguments: as `step`. A failed solve gives NaN.
@@ -244,9 +232,7 @@ class System(eqx.Module):
         )  # fmt: skip
 
 
-def uniform(
-    key: PRNGKeyArray, low: Sequence[Number], high: Sequence[Number]
-) -> Float[Array, " dim"]:
+def uniform(key: PRNGKeyArray, low: Sequence[Number], high: Sequence[Number]) -> State:
     """A draw from the uniform law on a box."""
     a, b = jnp.asarray(low, float), jnp.asarray(high, float)
     return a + (b - a) * jax.random.uniform(key, a.shape)

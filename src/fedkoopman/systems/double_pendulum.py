@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number
 
 
 class DoublePendulum(System):
@@ -43,20 +43,12 @@ class DoublePendulum(System):
 
     names: ClassVar[tuple[str, ...]] = ("theta1", "omega1", "theta2", "omega2")
     units: ClassVar[tuple[str, ...]] = ("rad", "rad/s", "rad", "rad/s")
-    parameter_names: ClassVar[tuple[str, ...]] = (
-        "length1",
-        "length2",
-        "mass1",
-        "mass2",
-        "gravity",
-    )
+    parameter_names: ClassVar[tuple[str, ...]] = ("length1", "length2", "mass1", "mass2", "gravity")
     positive_parameters: ClassVar[tuple[str, ...]] = ("length1", "length2", "mass1", "mass2")
     largest_step: ClassVar[float] = 0.002
     step_tolerance: ClassVar[float] = 1e-5
 
-    def vector_field(
-        self, x: Float[Array, " 4"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " 4"]:
+    def vector_field(self, x: Float[Array, " 4"], u: Input = None) -> Float[Array, " 4"]:
         """The time derivative at `x`."""
         l1, l2, m2, g = self.length1, self.length2, self.mass2, self.gravity
         m = self.mass1 + m2

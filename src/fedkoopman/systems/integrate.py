@@ -12,6 +12,7 @@ from fedkoopman.covariance import noise_roots
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, check_seed, finite_array, real_array
+from fedkoopman.systems.solvers import State
 from fedkoopman.systems.user import MapSystem
 
 LEAST_ROOM = 512
@@ -69,16 +70,9 @@ def simulate(
         for b in range(size):
             key = _trajectory_key(seed, b)
             x0 = np.asarray(_draw_initial(system, key)) if starts is None else starts[b]
-            path = _run(
-                system,
-                x0,
-                None if u is None else u[b if len(u) > 1 else 0],
-                intervals,
-                None if roots is None else roots[b if len(roots) > 1 else 0],
-                key,
-                steps,
-                room,
-            )
+            own_u = None if u is None else u[b if len(u) > 1 else 0]
+            own_roots = None if roots is None else roots[b if len(roots) > 1 else 0]
+            path = _run(system, x0, own_u, intervals, own_roots, key, steps, room)
             out[b, 0], out[b, 1:] = x0, np.asarray(path)[:steps]
     _check_finite(out)
     return out[0] if single else out
@@ -94,7 +88,7 @@ _trajectory_key = jax.jit(trajectory_key)
 
 
 @jax.jit
-def _draw_initial(system: System, key: PRNGKeyArray) -> Float[Array, " dim"]:
+def _draw_initial(system: System, key: PRNGKeyArray) -> State:
     return jnp.asarray(system.initial_state(jax.random.fold_in(key, _INITIAL)), float)
 
 
@@ -106,7 +100,7 @@ def _draw_initial(system: System, key: PRNGKeyArray) -> Float[Array, " dim"]:
 @jax.jit(static_argnames="room")
 def _run(
     system: System,
-    x0: Float[Array, " dim"],
+    x0: State,
     inputs: Float[Array, "room input"] | None,
     intervals: Float[Array, " room"] | None,
     roots: Float[Array, "room_or_one dim dim"] | None,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number
 
 
 class Lorenz63(System):
@@ -37,16 +37,10 @@ class Lorenz63(System):
     largest_step: ClassVar[float] = 0.02
     step_tolerance: ClassVar[float] = 2e-2
 
-    def vector_field(
-        self, x: Float[Array, " 3"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " 3"]:
+    def vector_field(self, x: Float[Array, " 3"], u: Input = None) -> Float[Array, " 3"]:
         """The time derivative at `x`."""
         return jnp.stack(
-            [
-                self.a * (x[1] - x[0]),
-                x[0] * (self.b - x[2]) - x[1],
-                x[0] * x[1] - self.c * x[2],
-            ]
+            [self.a * (x[1] - x[0]), x[0] * (self.b - x[2]) - x[1], x[0] * x[1] - self.c * x[2]]
         )
 
     def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 3"]:

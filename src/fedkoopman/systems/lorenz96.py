@@ -5,12 +5,12 @@ from typing import ClassVar
 import equinox as eqx
 import jax
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_dim
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number, State
 
 
 class Lorenz96(System):
@@ -50,16 +50,14 @@ class Lorenz96(System):
         """All without unit."""
         return ("1",) * self.dim
 
-    def vector_field(
-        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " dim"]:
+    def vector_field(self, x: State, u: Input = None) -> State:
         """The time derivative at `x`."""
         # Constant gathers fuse; the concatenates of jnp.roll cost twice as much in a batch.
         i = np.arange(self.dim)
         ahead, before, last = x[(i + 1) % self.dim], x[i - 1], x[i - 2]
         return (ahead - last) * before - x + self.forcing
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def initial_state(self, key: PRNGKeyArray) -> State:
         """N(F, I)."""
         return self.forcing + jax.random.normal(key, (self.dim,))
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number
 
 
 class Pendulum(System):
@@ -36,9 +36,7 @@ class Pendulum(System):
     largest_step: ClassVar[float] = 0.02
     step_tolerance: ClassVar[float] = 1e-7
 
-    def vector_field(
-        self, x: Float[Array, " 2"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " 2"]:
+    def vector_field(self, x: Float[Array, " 2"], u: Input = None) -> Float[Array, " 2"]:
         """The time derivative at `x`."""
         return jnp.stack([x[1], -(self.gravity / self.length) * jnp.sin(x[0])])
 

@@ -14,13 +14,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 from numpy.typing import ArrayLike, NDArray
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.systems.base import System
 from fedkoopman.systems.checks import check_count, real_array
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number, State
 
 
 class LocalPolynomial(System):
@@ -83,23 +83,16 @@ class LocalPolynomial(System):
         per = ["", "/s", "/s²", "/s³"] + [f"/s^{j}" for j in range(4, self.order + 1)]
         return tuple(f"{unit}{per[j]}" for unit in given for j in range(self.order + 1))
 
-    def vector_field(
-        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " dim"]:
+    def vector_field(self, x: State, u: Input = None) -> State:
         """Each component's derivative is the next one; the highest stays."""
         columns = self._derivatives(x)
         return self._joined([*columns[1:], jnp.zeros_like(columns[0])])
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def initial_state(self, key: PRNGKeyArray) -> State:
         """N(0, I), whatever the data will show."""
         return jax.random.normal(key, (self.dim,))
 
-    def step(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def step(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """Taylor's polynomial over the interval, which is exact here."""
         h = self.dt if dt is None else dt
         columns = self._derivatives(x)
@@ -111,12 +104,7 @@ class LocalPolynomial(System):
             after.append(total)
         return self._joined(after)
 
-    def flow(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def flow(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """The same as `step`: there is no other truth."""
         return self.step(x, u, dt)
 
@@ -158,12 +146,12 @@ class LocalPolynomial(System):
             noise[..., at, at] = density_k * block
         return noise
 
-    def _derivatives(self, x: Float[Array, " dim"]) -> list[Array]:
+    def _derivatives(self, x: State) -> list[Array]:
         """One vector over the quantities for each derivative."""
         table = x.reshape(len(self.states), self.order + 1)
         return [table[:, j] for j in range(self.order + 1)]
 
-    def _joined(self, columns: list[Array]) -> Float[Array, " dim"]:
+    def _joined(self, columns: list[Array]) -> State:
         return jnp.stack(columns, axis=1).reshape(self.dim)
 
 

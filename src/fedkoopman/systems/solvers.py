@@ -8,7 +8,9 @@ from jax import lax
 from jaxtyping import Array, Float
 
 Number = float | Float[Array, ""]
-Field = Callable[[Float[Array, " dim"]], Float[Array, " dim"]]
+State = Float[Array, " dim"]
+Input = Float[Array, " input"] | None
+Field = Callable[[State], State]
 
 # Relative and absolute, per solver step: far below the smallest noise of the paper's studies.
 TRUTH_TOLERANCE = 1e-9
@@ -20,9 +22,7 @@ _MAX_STEPS = 4096
 _UNROLLED = 8
 
 
-def rk4(
-    vector_field: Field, x: Float[Array, " dim"], dt: Number, substeps: int = 1
-) -> Float[Array, " dim"]:
+def rk4(vector_field: Field, x: State, dt: Number, substeps: int = 1) -> State:
     """The classical fourth-order Runge–Kutta map over `dt`, in `substeps` equal steps.
 
     With f the field and h = dt / substeps: k₁ = f(x), k₂ = f(x + h k₁/2), k₃ = f(x + h k₂/2),
@@ -44,9 +44,7 @@ def rk4(
     return end
 
 
-def _rk4_components(
-    vector_field: Field, x: Float[Array, " dim"], h: Float[Array, ""]
-) -> Float[Array, " dim"]:
+def _rk4_components(vector_field: Field, x: State, h: Float[Array, ""]) -> State:
     # XLA:CPU's loop fusion recomputes a field's whole history through each concatenate of a vector;
     # slices of a fresh stack simplify away, so the combinations are made on unstacked components.
     dim = x.shape[0]
@@ -67,9 +65,7 @@ def _rk4_components(
     return jnp.stack(ahead(h / 6, slopes)).astype(x.dtype)
 
 
-def _rk4_vector(
-    vector_field: Field, x: Float[Array, " dim"], h: Float[Array, ""]
-) -> Float[Array, " dim"]:
+def _rk4_vector(vector_field: Field, x: State, h: Float[Array, ""]) -> State:
     k1 = vector_field(x)
     k2 = vector_field(x + h / 2 * k1)
     k3 = vector_field(x + h / 2 * k2)
@@ -79,13 +75,13 @@ def _rk4_vector(
 
 def solve(
     vector_field: Field,
-    x: Float[Array, " dim"],
+    x: State,
     dt: Number,
     *,
     stiff: bool,
     tolerance: float = TRUTH_TOLERANCE,
     adjoint: diffrax.AbstractAdjoint | None = None,
-) -> Float[Array, " dim"]:
+) -> State:
     """Solve over one interval with error control; a failure is a state of NaN, never an exception.
 
     Dopri5 (the pair known as RK45), or Kvaerno5 (implicit, L-stable) for stiff fields, with an I

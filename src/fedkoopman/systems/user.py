@@ -8,12 +8,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, PRNGKeyArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.systems.base import System, uniform
 from fedkoopman.systems.checks import check_dim, number
-from fedkoopman.systems.solvers import Number, solve
+from fedkoopman.systems.solvers import Input, Number, State, solve
 from fedkoopman.user_code import calling, finished, place_of, plain_function
 
 Same = TypeVar("Same", bound="_UserSystem")
@@ -142,14 +142,14 @@ class _UserSystem(System):
         new: Same = eqx.tree_at(lambda s: s.values, self, tuple(merged.values()))
         return new
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " dim"]:
+    def initial_state(self, key: PRNGKeyArray) -> State:
         """A draw from the user's law, or uniform on its box."""
         if self.draw is not None:
             state: Array = self.draw(key)
             return state
         return uniform(key, *self.box)
 
-    def _call(self, x: Float[Array, " dim"], u: Float[Array, " input"] | None) -> Array:
+    def _call(self, x: State, u: Input) -> Array:
         given = (x, u) if self.input_dim else (x,)
         result: Array = self.f(*given, **self.parameters)
         return result
@@ -158,18 +158,11 @@ class _UserSystem(System):
 class FunctionSystem(_UserSystem):
     """ẋ = f(x), f(x, u), with parameters as keywords; see `System.from_function`."""
 
-    def vector_field(
-        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " dim"]:
+    def vector_field(self, x: State, u: Input = None) -> State:
         """The user's function."""
         return self._call(x, u)
 
-    def step(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def step(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """RK4; for stiff systems Kvaerno5 to `STIFF_STEP_TOLERANCE` (NaN if it fails)."""
         if not self.stiff:
             return super().step(x, u, dt)
@@ -189,18 +182,11 @@ class FunctionSystem(_UserSystem):
 class MapSystem(_UserSystem):
     """x' = F(x), F(x, u), with parameters as keywords; see `System.from_map`."""
 
-    def vector_field(
-        self, x: Float[Array, " dim"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " dim"]:
+    def vector_field(self, x: State, u: Input = None) -> State:
         """Refused: a map has none."""
         raise InputError("a system made by from_map has no vector field: use step")
 
-    def step(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def step(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """The user's map."""
         if dt is not None:
             raise InputError(
@@ -208,12 +194,7 @@ class MapSystem(_UserSystem):
             )
         return self._call(x, u)
 
-    def flow(
-        self,
-        x: Float[Array, " dim"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
-    ) -> Float[Array, " dim"]:
+    def flow(self, x: State, u: Input = None, dt: Number | None = None) -> State:
         """The map itself."""
         return self.step(x, u, dt)
 

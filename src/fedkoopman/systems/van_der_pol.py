@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number
 
 
 class VanDerPol(System):
@@ -31,9 +31,7 @@ class VanDerPol(System):
     largest_step: ClassVar[float] = 0.02
     step_tolerance: ClassVar[float] = 1e-6
 
-    def vector_field(
-        self, x: Float[Array, " 2"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " 2"]:
+    def vector_field(self, x: Float[Array, " 2"], u: Input = None) -> Float[Array, " 2"]:
         """The time derivative at `x`."""
         return jnp.stack([x[1], self.a * (1 - x[0] * x[0]) * x[1] - x[0]])
 

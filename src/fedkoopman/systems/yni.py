@@ -10,7 +10,7 @@ from jax.nn import sigmoid
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from fedkoopman.systems.base import System, uniform
-from fedkoopman.systems.solvers import Number
+from fedkoopman.systems.solvers import Input, Number
 
 Scalar = Float[Array, ""]
 Rates = tuple[Scalar, Scalar]
@@ -57,14 +57,7 @@ class YNI(System):
 
     names: ClassVar[tuple[str, ...]] = ("V", "m", "h", "d", "f", "q", "p")
     units: ClassVar[tuple[str, ...]] = ("mV", "1", "1", "1", "1", "1", "1")
-    parameter_names: ClassVar[tuple[str, ...]] = (
-        "g_na",
-        "g_s",
-        "g_h",
-        "g_k",
-        "g_l",
-        "capacitance",
-    )
+    parameter_names: ClassVar[tuple[str, ...]] = ("g_na", "g_s", "g_h", "g_k", "g_l", "capacitance")
     positive_parameters: ClassVar[tuple[str, ...]] = ("capacitance",)
     largest_step: ClassVar[float] = 0.5
     step_tolerance: ClassVar[float] = 1e-2
@@ -74,9 +67,7 @@ class YNI(System):
         """True: the truth is solved by the implicit Kvaerno5."""
         return True
 
-    def vector_field(
-        self, x: Float[Array, " 7"], u: Float[Array, " input"] | None = None
-    ) -> Float[Array, " 7"]:
+    def vector_field(self, x: Float[Array, " 7"], u: Input = None) -> Float[Array, " 7"]:
         """The time derivative at `x`."""
         v, gates = x[0], [x[i] for i in range(1, 7)]
         rates = [_m_rates(v), *_slow_rates(v)]
@@ -84,10 +75,7 @@ class YNI(System):
         return jnp.stack([self._voltage_rate(v, *gates)[0], *opening])
 
     def step(
-        self,
-        x: Float[Array, " 7"],
-        u: Float[Array, " input"] | None = None,
-        dt: Number | None = None,
+        self, x: Float[Array, " 7"], u: Input = None, dt: Number | None = None
     ) -> Float[Array, " 7"]:
         """The one-step map: symmetric splitting with exact gates (see the class)."""
         x = jnp.asarray(x)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from fedkoopman.compilation import fused
+from fedkoopman.covariance import square_root
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.estimator import Options, SequenceEstimator, Trajectory
 from fedkoopman.estimation.gaussian import Conditions, evaluate, model_of, wrap
@@ -66,7 +67,8 @@ class Particles(SequenceEstimator):
         system, sensor, mean, cov, z, q, r, inputs, dt = one
         for name, why in self.needs_density(smooth).items():
             _check_definite(r if name == "observation_noise" else q, name, why)
-        given = (system, sensor, mean, _root(cov), z, _root(q), _root(r), inputs, dt, key)
+        first, *roots = (square_root(matrix) for matrix in (cov, q, r))
+        given = (system, sensor, mean, first, z, *roots, inputs, dt, key)
         static = {"particles": int(options.particles), "smooth": smooth}
         result = _track(*given, **static)
         overlap = _track.is_one_kernel(*given, **static)
@@ -141,12 +143,6 @@ def _track(
     )
     smoothed = {"mean": states[0], "cov": states[1]}
     return {**result, **smoothed, "initial_mean": initial[0], "initial_cov": initial[1]}
-
-
-def _root(cov: np.ndarray) -> np.ndarray:
-    """A square root that also exists for singular covariances."""
-    values, vectors = np.linalg.eigh(cov)
-    return np.asarray(vectors * np.sqrt(np.clip(values, 0, None))[..., None, :])
 
 
 def _resample(cloud: Cloud, key: PRNGKeyArray) -> Cloud:
