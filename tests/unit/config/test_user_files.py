@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.config.study import Study, _rules
+from fedkoopman.config.study import Study
 from fedkoopman.config.user_files import user_files
 from fedkoopman.registry import Registry
 from fedkoopman.rules import Auto
@@ -28,7 +28,9 @@ def test_the_file_that_a_key_names_is_found(key: str) -> None:
 
 def test_every_key_that_takes_a_file_is_tried_here() -> None:
     """So that a key which is added later cannot be forgotten."""
-    inner = {key: rule.rule if isinstance(rule, Auto) else rule for key, rule in _rules().items()}
+    inner = {
+        key: rule.rule if isinstance(rule, Auto) else rule for key, rule in Study.rules().items()
+    }
     taking = {key for key, rule in inner.items() if getattr(rule, "reference", None)}
     choosing = {
         key for key, rule in inner.items() if isinstance(getattr(rule, "names", None), Registry)
