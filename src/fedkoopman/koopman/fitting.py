@@ -18,6 +18,8 @@ __all__ = ["ROUNDS", "decayed", "fitted_weights"]
 
 ROUNDS = 10
 """Pieces in which features are trained, each with a lower learning rate and a fresh Adam."""
+LOOK = 5
+"""The first of so many parts of the data is looked at before features are trained."""
 
 
 def decayed(rate: float, done: float) -> float:
@@ -45,6 +47,10 @@ def fitted_weights(
         return client_update(architecture, training, weights, narrow, seed=seed)
     fixed = architecture.fixed(architecture.scale_sums(segments))
     features = architecture.first_features(seed=seed, dtype=dtype)
+    if architecture.trains and architecture.sum_shapes():
+        look = architecture.sums(fixed, features, segments[: -(-len(segments) // LOOK)])
+        if look["pairs"][0]:
+            fixed = architecture.looked(fixed, look)
     if architecture.trains and longest(segments) >= architecture.window + max(architecture.leads):
         features = _trained(architecture, training, features, fixed, narrow, seed)
     if not architecture.sum_shapes():
