@@ -7,17 +7,24 @@ from typing import Any, Self
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.koopman.bookkeeping import agreed_interval
 from fedkoopman.koopman.files import read_model, write_model
-from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.koopman.fitted import Fitted, NotFittedError
 from fedkoopman.koopman.forecast import lifted_noise
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.training import Training, check_training, client_update
+from fedkoopman.koopman.selection import Parts, Selection, candidates, choose, distinct, folds
+from fedkoopman.koopman.skill import WORST
+from fedkoopman.koopman.training import Training, check_training
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
-from fedkoopman.systems.checks import check_count, check_seed
+from fedkoopman.koopman.watched import print_line, print_losses, watched_update
+from fedkoopman.systems.checks import check_count, check_seed, number
+
+AUTO = "auto"
 
 
 class DeepKoopman(Fitted):
@@ -29,10 +36,13 @@ class DeepKoopman(Fitted):
     n_delays fewer rows than the trajectory.
 
     Arguments:
-        n_components: O, the dimension of the lifted state; None: four times the state's.
+        n_components: O, the dimension of the lifted state; None: four times the state's; "auto":
+            the smallest that forecasts about as well as any in cross-validation over whole
+            trajectories, of up to 16 times the state's; see `n_components_` and `cv_results_`.
         kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "paper" is
             the paper's network. A kind takes those of the parameters below that it has.
-        dt: the sampling interval, for everything in units of time.
+        dt: the sampling interval, for everything in units of time; tables with times tell it, so
+            that 1, the default, need not be changed.
         n_delays: how many earlier states join the present one in the network's input.
         depth: how many samples one application of K advances.
         hidden_layers, width, activation: of the encoder and of the decoder. The activation is a
@@ -43,11 +53,15 @@ class DeepKoopman(Fitted):
         precision: of training, "float32" or "float64". Fitted models are evaluated in float64.
         random_state: seed of the first weights and of the order of samples; None: a new one
             every time.
+        verbose: 1 tells the loss on stderr after every tenth of the epochs; 0 is silent.
     """
+
+    _history: NDArray[np.float64] | None = None
+    _cv_results: dict[str, NDArray[Any]] | None = None
 
     def __init__(
         self,
-        n_components: int | None = 12,
+        n_components: int | str | None = 12,
         *,
         kind: str | type[Kind] = "paper",
         dt: float = 1.0,
@@ -64,6 +78,7 @@ class DeepKoopman(Fitted):
         loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3),
         precision: str = "float32",
         random_state: int | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.kind = kind
@@ -81,6 +96,7 @@ class DeepKoopman(Fitted):
         self.loss_weights = loss_weights
         self.precision = precision
         self.random_state = random_state
+        self.verbose = verbose
 
     @classmethod
     def from_weights(
@@ -158,13 +174,18 @@ class DeepKoopman(Fitted):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train from new weights; `y` is ignored."""
         given = as_trajectories(X)
-        architecture = self._architecture(given.parts[0].shape[1])
-        training = self._training()
+        dt, training = self._interval(given), self._training()
+        selection = self._select(given) if self._is_auto else None
+        architecture = self._architecture(
+            given.parts[0].shape[1], components=selection.components if selection else None
+        )
         dtype = np.dtype(training.precision)
         weights = architecture.initialise(seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
-        start = Learned(architecture, weights, self.dt, reference, given.names)
-        return self._train(start, training, given)
+        start = Learned(architecture, weights, dt, reference, given.names)
+        self._train(start, training, given)
+        self._cv_results = selection.results if selection else None
+        return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Train on more data for `epochs` epochs, from the present weights and with a fresh Adam,
@@ -178,7 +199,8 @@ class DeepKoopman(Fitted):
                 f"the model was trained as {learned.architecture} and its parameters now ask for "
                 f"{architecture}: call fit to start anew"
             )
-        return self._train(learned, self._training(), given)
+        start = replace(learned, dt=self._interval(given, learned.dt))
+        return self._train(start, self._training(), given)
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """`fit`, then `transform`."""
@@ -194,7 +216,14 @@ class DeepKoopman(Fitted):
         weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.weights)
         segments = [part.astype(dtype) for part in given.parts]
         seed = self._seed(1 + start.updates)
-        weights = client_update(architecture, training, weights, segments, seed=seed)
+        weights, losses = watched_update(
+            architecture,
+            training,
+            weights,
+            segments,
+            seed=seed,
+            report=print_losses(training.epochs) if self._is_verbose else None,
+        )
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
             raise ComputationError(
                 f"training diverged, the weights are not finite after {training.epochs} epochs: "
@@ -206,7 +235,6 @@ class DeepKoopman(Fitted):
         mean = windows.mean(axis=0).reshape(window, -1)
         learned = replace(
             start,
-            dt=self.dt,
             weights=weights,
             reference=start.reference + (mean - start.reference) * (len(windows) / count),
             names=start.names or given.names,
@@ -216,16 +244,73 @@ class DeepKoopman(Fitted):
             windows=count,
         )
         noise = lifted_noise(learned, given.parts)
+        kept = start.updates and self._history is not None
+        self._history = np.concatenate([self._history, losses]) if kept else losses
         self._learned = replace(learned, noise=noise if np.isfinite(noise).all() else None)
         return self
 
-    def _architecture(self, state_dim: int, like: Kind | None = None) -> Kind:
+    @property
+    def history_(self) -> NDArray[np.float64]:
+        """The mean training loss of every epoch since `fit`; a file does not keep it."""
+        if self._history is None:
+            raise NotFittedError("no history is known: the model was not trained here")
+        return self._history.copy()
+
+    @property
+    def cv_results_(self) -> dict[str, NDArray[Any]]:
+        """The cross-validation of n_components="auto", as scikit-learn's searches have it."""
+        if self._cv_results is None:
+            raise NotFittedError('no cross-validation was made: fit with n_components="auto"')
+        return self._cv_results
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.n_components, str) and self.n_components == AUTO
+
+    def _select(self, given: Trajectories) -> Selection:
+        """The number of components by cross-validation."""
+        dim = given.parts[0].shape[1]
+        found = distinct(candidates(dim), lambda size: self._architecture(dim, components=size))
+        first = next(iter(found))
+        least = first.window + first.depth
+        given.check_lengths(least, "training")
+
+        def trial(size: int, training: Parts, held: Parts) -> float:
+            options = self.get_params() | {"n_components": size, "verbose": 0}
+            long = [part for part in training if len(part) >= least]
+            try:
+                return type(self)(**options).fit(long).score(held)
+            except ComputationError:  # it diverged
+                return WORST
+
+        told = print_line if self._is_verbose else None
+        return choose(trial, list(found.values()), folds(given.parts, least), told)
+
+    @property
+    def _is_verbose(self) -> bool:
+        return check_count(self.verbose, "verbose", least=0) > 0
+
+    def _interval(self, given: Trajectories, known: float | None = None) -> float:
+        """The sampling interval: what was asked for or is known, or else what tables tell."""
+        dt = float(number(self.dt, "dt"))
+        asked = dt != self._defaults()["dt"]
+        if not asked and known is not None:
+            dt, asked = known, True
+        found = given.interval
+        return found if found is not None and not asked else agreed_interval(found, dt, "dt")
+
+    def _architecture(
+        self, state_dim: int, like: Kind | None = None, components: Any = None
+    ) -> Kind:
         """The kind and sizes that the parameters ask for.
 
         Arguments:
             like: gives what is not a parameter, if it is of the kind asked for.
+            components: instead of those that the parameters ask for.
         """
-        components = 4 * state_dim if self.n_components is None else self.n_components
+        if components is None:
+            components = 4 * state_dim if self.n_components is None else self.n_components
+            components = like.components if self._is_auto and like is not None else components
         kind = find_kind(self.kind)
         rest = vars(like) if type(like) is kind else {}
         asked = {
