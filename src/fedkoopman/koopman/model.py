@@ -1,33 +1,29 @@
 """`DeepKoopman`: a Koopman model as an estimator with scikit-learn's manners."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Self
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.koopman.bookkeeping import agreed_interval
-from fedkoopman.koopman.files import read_model, write_model
-from fedkoopman.koopman.fitted import Fitted, NotFittedError
-from fedkoopman.koopman.forecast import lifted_noise
-from fedkoopman.koopman.kind import Kind, Weights
+from fedkoopman.koopman.fitted import NotFittedError
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.selection import Parts, Selection, candidates, choose, distinct, folds
 from fedkoopman.koopman.skill import WORST
+from fedkoopman.koopman.trained import Trained
 from fedkoopman.koopman.training import Training, check_training
-from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
-from fedkoopman.koopman.watched import print_line, print_losses, watched_update
-from fedkoopman.systems.checks import check_count, check_seed, number
+from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
+from fedkoopman.systems.checks import check_count
 
 AUTO = "auto"
 
 
-class DeepKoopman(Fitted):
+class DeepKoopman(Trained):
     """A linear model in lifted coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'), all learned together.
 
     Rows are time. Trajectories are (T, n), (N, T, n) or a list of (T_i, n); no training pair
@@ -36,7 +32,7 @@ class DeepKoopman(Fitted):
     n_delays fewer rows than the trajectory.
 
     Arguments:
-        n_components: O, the dimension of the lifted state; None: four times the state's; "auto":
+        n_components: O, the dimension of the lifted state; None: as the kind has it; "auto":
             the smallest that forecasts about as well as any in cross-validation over whole
             trajectories, of up to 16 times the state's; see `n_components_` and `cv_results_`.
         kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "paper" is
@@ -56,7 +52,6 @@ class DeepKoopman(Fitted):
         verbose: 1 tells the loss on stderr after every tenth of the epochs; 0 is silent.
     """
 
-    _history: NDArray[np.float64] | None = None
     _cv_results: dict[str, NDArray[Any]] | None = None
 
     def __init__(
@@ -97,61 +92,6 @@ class DeepKoopman(Fitted):
         self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
-
-    @classmethod
-    def from_weights(
-        cls,
-        architecture: Kind,
-        weights: Weights,
-        *,
-        dt: float,
-        reference: Any = None,
-        names: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-        information: dict[str, Any] | None = None,
-        training: Training | None = None,
-        random_state: int | None = 0,
-        noise: Any = None,
-    ) -> Self:
-        """A fitted estimator around weights that were trained elsewhere.
-
-        Arguments:
-            architecture: the model kind with its sizes, as PaperNetwork(3, 12).
-            dt: the sampling interval.
-            reference: the window about which `modes_` are taken; None: zeros.
-            names, units: of the state's components.
-            information: what should be saved along, as JSON knows it.
-            training, random_state: for `partial_fit`.
-            noise: how far off K is per application, (O, O); see `koopman.forecast`.
-        """
-        if reference is None:
-            reference = np.zeros((architecture.window, architecture.state_dim))
-        learned = Learned(
-            architecture,
-            weights,
-            dt,
-            reference,
-            None if names is None else tuple(names),
-            None if units is None else tuple(units),
-            training or Training(),
-            random_state,
-            information=information or {},
-            noise=noise,
-        )
-        return cls._of(learned)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> Self:
-        """The model that `save` wrote.
-
-        Arguments:
-            kind: the model kind, if it is not an installed one: a class, or "file.py:name".
-        """
-        return cls._of(read_model(path, kind))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file (safetensors with JSON), whole or not at all."""
-        write_model(path, self)
 
     @classmethod
     def _of(cls, learned: Learned) -> Self:
@@ -202,75 +142,11 @@ class DeepKoopman(Fitted):
         start = replace(learned, dt=self._interval(given, learned.dt))
         return self._train(start, self._training(), given)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """`fit`, then `transform`."""
-        return self.fit(X).transform(X)
-
-    def _train(self, start: Learned, training: Training, given: Trajectories) -> Self:
-        architecture = start.architecture
-        window, depth = architecture.window, architecture.depth
-        given.check_lengths(window + depth, f"training with n_delays={window - 1}, depth={depth}")
-        dtype, largest = np.dtype(training.precision), max(np.abs(p).max() for p in given.parts)
-        if largest > np.finfo(dtype).max:
-            raise InputError(f"X has {largest:g}, too large for {dtype}: scale the states")
-        weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.weights)
-        segments = [part.astype(dtype) for part in given.parts]
-        seed = self._seed(1 + start.updates)
-        weights, losses = watched_update(
-            architecture,
-            training,
-            weights,
-            segments,
-            seed=seed,
-            report=print_losses(training.epochs) if self._is_verbose else None,
-        )
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
-            raise ComputationError(
-                f"training diverged, the weights are not finite after {training.epochs} epochs: "
-                f"lower learning_rate ({training.learning_rate:g}) or scale the states, which "
-                f"reach {largest:g}"
-            )
-        windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
-        count = start.windows + len(windows)
-        mean = windows.mean(axis=0).reshape(window, -1)
-        learned = replace(
-            start,
-            weights=weights,
-            reference=start.reference + (mean - start.reference) * (len(windows) / count),
-            names=start.names or given.names,
-            training=training,
-            random_state=self.random_state,
-            updates=start.updates + 1,
-            windows=count,
-        )
-        noise = lifted_noise(learned, given.parts)
-        kept = start.updates and self._history is not None
-        self._history = np.concatenate([self._history, losses]) if kept else losses
-        self._learned = replace(learned, noise=noise if np.isfinite(noise).all() else None)
-        return self
-
-    @property
-    def history_(self) -> NDArray[np.float64]:
-        """The mean training loss of every epoch since `fit`; a file does not keep it."""
-        if self._history is None:
-            raise NotFittedError("no history is known: the model was not trained here")
-        return self._history.copy()
-
-    @property
-    def cv_results_(self) -> dict[str, NDArray[Any]]:
-        """The cross-validation of n_components="auto", as scikit-learn's searches have it."""
-        if self._cv_results is None:
-            raise NotFittedError('no cross-validation was made: fit with n_components="auto"')
-        return self._cv_results
-
-    @property
-    def _is_auto(self) -> bool:
-        return isinstance(self.n_components, str) and self.n_components == AUTO
-
     def _select(self, given: Trajectories) -> Selection:
         """The number of components by cross-validation."""
         dim = given.parts[0].shape[1]
-        found = distinct(candidates(dim), lambda size: self._architecture(dim, components=size))
+        sizes = candidates(dim, check_count(self.n_delays, "n_delays", least=0) + 1)
+        found = distinct(sizes, lambda size: self._architecture(dim, components=size))
         first = next(iter(found))
         least = first.window + first.depth
         given.check_lengths(least, "training")
@@ -283,21 +159,18 @@ class DeepKoopman(Fitted):
             except ComputationError:  # it diverged
                 return WORST
 
-        told = print_line if self._is_verbose else None
-        return choose(trial, list(found.values()), folds(given.parts, least), told)
+        return choose(trial, list(found.values()), folds(given.parts, least), self._tell)
 
     @property
-    def _is_verbose(self) -> bool:
-        return check_count(self.verbose, "verbose", least=0) > 0
+    def cv_results_(self) -> dict[str, NDArray[Any]]:
+        """The cross-validation of n_components="auto", as scikit-learn's searches have it."""
+        if self._cv_results is None:
+            raise NotFittedError('no cross-validation was made: fit with n_components="auto"')
+        return self._cv_results
 
-    def _interval(self, given: Trajectories, known: float | None = None) -> float:
-        """The sampling interval: what was asked for or is known, or else what tables tell."""
-        dt = float(number(self.dt, "dt"))
-        asked = dt != self._defaults()["dt"]
-        if not asked and known is not None:
-            dt, asked = known, True
-        found = given.interval
-        return found if found is not None and not asked else agreed_interval(found, dt, "dt")
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.n_components, str) and self.n_components == AUTO
 
     def _architecture(
         self, state_dim: int, like: Kind | None = None, components: Any = None
@@ -308,17 +181,15 @@ class DeepKoopman(Fitted):
             like: gives what is not a parameter, if it is of the kind asked for.
             components: instead of those that the parameters ask for.
         """
-        if components is None:
-            components = 4 * state_dim if self.n_components is None else self.n_components
-            components = like.components if self._is_auto and like is not None else components
         kind = find_kind(self.kind)
-        rest = vars(like) if type(like) is kind else {}
-        asked = {
-            "state_dim": state_dim,
-            "components": check_count(components, "n_components"),
-            "window": check_count(self.n_delays, "n_delays", least=0) + 1,
-        }
-        return kind.of(**rest | self.get_params() | asked)
+        settings = (vars(like) if type(like) is kind else {}) | self.get_params()
+        settings["window"] = check_count(self.n_delays, "n_delays", least=0) + 1
+        if components is None:
+            components = like.components if self._is_auto and like else self.n_components
+        if components is None:
+            components = kind.usual_components(state_dim, settings)
+        settings["components"] = check_count(components, "n_components")
+        return kind.of(**settings | {"state_dim": state_dim})
 
     def _training(self) -> Training:
         return check_training(
@@ -332,11 +203,6 @@ class DeepKoopman(Fitted):
                 self.precision,
             )
         )
-
-    def _seed(self, purpose: int) -> int:
-        """The seed of the first weights (0) or of the order of samples in an update (1, 2, …)."""
-        given = None if self.random_state is None else [check_seed(self.random_state), purpose]
-        return int(np.random.SeedSequence(given).generate_state(1, np.uint64)[0] >> 1)
 
 
 def load_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> DeepKoopman:

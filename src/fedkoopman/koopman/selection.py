@@ -36,9 +36,10 @@ class Selection(NamedTuple):
     """As scikit-learn's `cv_results_`: one entry per candidate in every array."""
 
 
-def candidates(state_dim: int) -> list[int]:
-    """Numbers of components to try, rising."""
-    return [state_dim] + [m * state_dim for m in MULTIPLES[1:] if m * state_dim <= MOST]
+def candidates(state_dim: int, window: int = 1) -> list[int]:
+    """Numbers of components to try, rising; among them one for every number in a window."""
+    found = {m * state_dim for m in MULTIPLES if m * state_dim <= MOST}
+    return sorted(found | {state_dim, window * state_dim})
 
 
 def distinct(sizes: Sequence[int], architecture: Callable[[int], Kind]) -> dict[Kind, int]:

@@ -1,16 +1,17 @@
-"""Training in portions, with the loss of every epoch: `client_update` for one who watches.
+"""Training in portions, with the loss after every epoch: `client_update` for one who watches.
 
-The step is that of `training`, with the loss taken along, so that the weights are the same bit for
-bit (a test says so). A portion is about a tenth of the epochs: after each there is something to
-report, and Ctrl-C is heard.
+The steps are those of `training`, in a loop of their own, so that the weights are the same bit for
+bit (a test says so): with the loss taken along from each step, XLA would round some kinds' steps
+otherwise. A portion is about a tenth of the epochs: after each there is something to report, and
+Ctrl-C is heard.
 """
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,79 +25,85 @@ from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.training import Training, _weights, _windows, shuffled, window_starts
 
 PORTIONS = 10
+FEW = 8
+"""The loss after an epoch is that of an eighth of its batches, which come in random order; of eight
+batches at least, if there are so many."""
 
 
-class Watched(NamedTuple):
-    """What training gives."""
+class Watch:
+    """Trains as `client_update` does, and remembers the loss after every epoch."""
 
-    weights: Weights
-    """As NumPy arrays."""
-    losses: NDArray[np.float64]
-    """The mean loss of each epoch, while its steps were taken, (E,)."""
+    def __init__(self, epochs: int, tell: Callable[[str], None] | None = None) -> None:
+        """Begin to watch.
 
+        Arguments:
+            epochs: how many there will be, in one update or in several.
+            tell: is given a line after every portion.
+        """
+        self.epochs, self.tell = epochs, tell
+        self.losses: NDArray[np.float64] = np.zeros(0)
+        self._start = time.monotonic()
 
-def watched_update(
-    architecture: Kind,
-    training: Training,
-    weights: Weights,
-    segments: Sequence[NDArray],
-    *,
-    seed: int,
-    report: Callable[[NDArray[np.float64]], None] | None = None,
-) -> Watched:
-    """Train `weights` on `segments`, each (T, d), as `training.client_update` does.
-
-    Arguments:
-        seed: of the order in which samples come.
-        report: called after every portion, with the losses of the epochs so far.
-    """
-    dtype, batch = np.dtype(training.precision), training.batch
-    starts = window_starts([len(s) for s in segments], architecture.window, architecture.depth)
-    order, states = shuffled(starts, training.epochs, seed), np.concatenate(list(segments))
-    epochs, n = order.shape
-    room = max(batch, 1 << (max(len(states), n) - 1).bit_length())  # as `training.train` has it
-    padded = np.zeros((architecture.state_dim, room), dtype)
-    padded[:, : len(states)] = states.T
-    slots = np.zeros((epochs, -(-room // batch) * batch), np.int32)
-    slots[:, :n] = order
-    leaves, structure = jax.tree.flatten(weights)
-    with jax.enable_x64(dtype == np.float64):
-        vector = jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype)) for leaf in leaves])
-        carry = (vector, _adam(training).init(vector), jnp.zeros(epochs, dtype))
-        data = (jnp.asarray(padded), jnp.asarray(slots), np.int32(n))
-        eta = np.asarray(training.learning_rate, dtype)
-        bounds = np.linspace(0, epochs, min(PORTIONS, epochs) + 1).astype(np.int32)
-        for first, last in pairwise(bounds):
-            carry = _epochs(
-                carry,
-                *data,
-                eta,
-                first,
-                last,
-                architecture=architecture,
-                training=replace(training, learning_rate=0.0),  # a value, not to be compiled in
+    def update(
+        self,
+        architecture: Kind,
+        training: Training,
+        weights: Weights,
+        segments: Sequence[NDArray],
+        *,
+        seed: int,
+        learning_rate: float | None = None,
+        fixed: Mapping[str, NDArray] | None = None,
+    ) -> Weights:
+        """As of `training.client_update`."""
+        dtype, batch = np.dtype(training.precision), training.batch
+        lengths, ahead = [len(s) for s in segments], max(architecture.leads)
+        starts = window_starts(lengths, architecture.window, ahead)
+        order, states = shuffled(starts, training.epochs, seed), np.concatenate(list(segments))
+        epochs, n = order.shape
+        room = max(batch, 1 << (max(len(states), n) - 1).bit_length())  # as in `training.train`
+        padded = np.zeros((architecture.state_dim, room), dtype)
+        padded[:, : len(states)] = states.T
+        slots = np.zeros((epochs, -(-room // batch) * batch), np.int32)
+        slots[:, :n] = order
+        eta = training.learning_rate if learning_rate is None else learning_rate
+        leaves, structure = jax.tree.flatten(weights)
+        before = self.losses
+        with jax.enable_x64(dtype == np.float64):
+            vector = jnp.concatenate([jnp.ravel(jnp.asarray(leaf, dtype)) for leaf in leaves])
+            carry = (vector, _adam(training).init(vector), jnp.zeros(epochs, dtype))
+            data = (
+                {name: jnp.asarray(leaf, dtype) for name, leaf in (fixed or {}).items()},
+                jnp.asarray(padded),
+                jnp.asarray(slots),
+                np.int32(n),
+                np.asarray(eta, dtype),
             )
-            losses = np.asarray(carry[2], np.float64)
-            if report is not None:
-                report(losses[:last])
-        result = np.asarray(carry[0])
-    cuts = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
-    parts = [
-        part.reshape(np.shape(leaf))
-        for part, leaf in zip(np.split(result, cuts), leaves, strict=True)
-    ]
-    return Watched(jax.tree.unflatten(structure, parts), losses)
+            portion = -(-self.epochs // PORTIONS)
+            for first, last in pairwise([*range(0, epochs, portion), epochs]):
+                carry = _epochs(
+                    carry,
+                    *data,
+                    np.int32(first),
+                    np.int32(last),
+                    architecture=architecture,
+                    training=replace(training, learning_rate=0.0),  # not to be compiled in
+                )
+                losses = np.asarray(carry[2][:last], np.float64)
+                self._tell(np.append(before, losses))
+            result = np.asarray(carry[0])
+        cuts = np.cumsum([np.size(leaf) for leaf in leaves])[:-1]
+        parts = [
+            part.reshape(np.shape(leaf))
+            for part, leaf in zip(np.split(result, cuts), leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, parts)
 
-
-def print_losses(epochs: int) -> Callable[[NDArray[np.float64]], None]:
-    """A `report` that prints one line to stderr."""
-    start = time.monotonic()
-
-    def report(losses: NDArray[np.float64]) -> None:
-        spent = time.monotonic() - start
-        print_line(f"epoch {len(losses)}/{epochs}: loss {losses[-1]:.4g} ({spent:.1f} s)")
-
-    return report
+    def _tell(self, losses: NDArray[np.float64]) -> None:
+        self.losses = losses
+        if self.tell is not None:
+            spent = time.monotonic() - self._start
+            self.tell(f"epoch {len(losses)}/{self.epochs}: loss {losses[-1]:.4g} ({spent:.1f} s)")
 
 
 def print_line(line: str) -> None:
@@ -111,6 +118,7 @@ def _adam(training: Training) -> optax.GradientTransformation:
 @one_core("architecture", "training")
 def _epochs(
     carry: tuple[Array, Any, Float[Array, " epochs"]],
+    fixed: dict[str, Array],
     states: Float[Array, "state room"],
     order: Int[Array, "epochs room"],
     n: Int[Array, ""],
@@ -124,20 +132,36 @@ def _epochs(
     """Epochs `first` to `last`; parameters as one vector, Adam's memory and losses carried on."""
     dtype, batch = carry[0].dtype, training.batch
     batches = (n + batch - 1) // batch
+    judged = jnp.minimum(batches, jnp.maximum(FEW, batches // FEW))
 
-    def step(i: Array, carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
-        vector, memory, losses = carry
+    def loss_of(w: Weights, i: Array) -> tuple[Array, Array]:
+        """The loss of batch i, and how many samples it has."""
         epoch, begin = i // batches, (i % batches) * batch
         starts = jax.lax.dynamic_slice(order, (epoch, begin), (1, batch))[0]
-        x, target = _windows(states, starts, architecture)
+        x, *ahead = _windows(states, starts, architecture)
         count = jnp.minimum(n - begin, batch).astype(dtype)
         share = (begin + jnp.arange(batch) < n) / count
-        loss, gradient = jax.value_and_grad(
-            lambda w: architecture.losses(w, x, target, share).weighted(training.loss_weights)
-        )(_weights(vector, architecture))
+        return architecture.loss(w, fixed, x, tuple(ahead), share, training.loss_weights), count
+
+    def step(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+        vector, memory = carry
+        gradient = jax.grad(lambda w: loss_of(w, i)[0])(_weights(vector, architecture))
         flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
         direction, memory = _adam(training).update(flat, memory, vector)
-        losses = losses.at[epoch].add(loss * count / n.astype(dtype))
-        return vector - eta * training.decay ** epoch.astype(dtype) * direction, memory, losses
+        eta_now = eta * training.decay ** (i // batches).astype(dtype)
+        return vector - eta_now * direction, memory
 
-    return jax.lax.fori_loop(first * batches, last * batches, step, carry)
+    def epoch(e: Array, carry: tuple[Array, Any, Array]) -> tuple[Array, Any, Array]:
+        vector, memory, losses = carry
+        first = e * batches
+        vector, memory = jax.lax.fori_loop(first, first + batches, step, (vector, memory))
+
+        def add(i: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            loss, count = loss_of(_weights(vector, architecture), i)
+            return sums[0] + loss * count, sums[1] + count
+
+        nothing = (jnp.zeros((), dtype), jnp.zeros((), dtype))
+        total, count = jax.lax.fori_loop(first, first + judged, add, nothing)
+        return vector, memory, losses.at[e].set(total / count)
+
+    return jax.lax.fori_loop(first, last, epoch, carry)

@@ -8,9 +8,12 @@ from reference import koopman as twin
 from fedkoopman.errors import ComputationError
 from fedkoopman.koopman import DeepKoopman, load_model
 from fedkoopman.koopman.fitted import NotFittedError
+from fedkoopman.koopman.fitting import fitted_weights
+from fedkoopman.koopman.kinds.inclusive import Inclusive
 from fedkoopman.koopman.kinds.paper import PaperNetwork
-from fedkoopman.koopman.training import Training, client_update, shuffled
-from fedkoopman.koopman.watched import watched_update
+from fedkoopman.koopman.kinds.spectral import Spectral
+from fedkoopman.koopman.training import Training, client_update, shuffled, window_starts
+from fedkoopman.koopman.watched import Watch
 
 RNG = np.random.default_rng(0)
 SEGMENTS = [RNG.normal(size=(length, 2)) for length in (41, 30, 59)]
@@ -32,16 +35,30 @@ def test_the_weights_are_those_of_client_update_bit_for_bit(network, training):
     weights = network.initialise(seed=1, dtype=dtype)
     segments = [part.astype(dtype) for part in SEGMENTS]
     expected = client_update(network, training, weights, segments, seed=3)
-    found = watched_update(network, training, weights, segments, seed=3)
-    for one, other in zip(*map(jax.tree.leaves, (found.weights, expected)), strict=True):
+    watch = Watch(training.epochs)
+    found = watch.update(network, training, weights, segments, seed=3)
+    for one, other in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
         np.testing.assert_array_equal(one, other)
-    assert found.losses.shape == (training.epochs,)
+    assert watch.losses.shape == (training.epochs,)
 
 
-def test_the_loss_of_an_epoch_is_the_mean_over_its_batches_by_their_sizes():
-    # With a learning rate so small that the weights stay, every epoch has the loss of all pairs.
-    options = {"epochs": 3, "batch_size": 16, "precision": "float64", "learning_rate": 1e-300}
-    model = DeepKoopman(3, width=4, loss_weights=(0.2, 0.3, 0.5), **options).fit(SEGMENTS)
+@pytest.mark.parametrize("kind", [Spectral(2, 8, features=16, horizon=5), Inclusive(2, 8)])
+def test_kinds_in_stages_are_the_same_bit_for_bit_too(kind):
+    training = Training(epochs=23, batch=32)
+    weights = kind.initialise(seed=1)
+    watch = Watch(training.epochs)
+    found = fitted_weights(kind, training, weights, SEGMENTS, seed=3, update=watch.update)
+    expected = fitted_weights(kind, training, weights, SEGMENTS, seed=3)
+    for name, leaf in expected.items():
+        np.testing.assert_array_equal(found[name], leaf)
+    assert watch.losses.shape == (23,) and watch.losses[-1] < watch.losses[0]
+
+
+def test_the_loss_after_an_epoch_is_the_mean_over_all_pairs():
+    # 127 pairs in eight batches, the last of which has fifteen and counts less.
+    options = {"epochs": 3, "precision": "float64", "learning_rate": 1e-2}
+    losses = (0.2, 0.3, 0.5)
+    model = DeepKoopman(3, width=4, loss_weights=losses, batch_size=16, **options).fit(SEGMENTS)
     weights = model.weights_
     params = {
         "encoder": [(layer.weight, layer.bias) for layer in weights.encoder],
@@ -49,10 +66,23 @@ def test_the_loss_of_an_epoch_is_the_mean_over_its_batches_by_their_sizes():
         "decoder": [(layer.weight, layer.bias) for layer in weights.decoder],
     }
     pairs = [(part[k], part[k + 1]) for part in SEGMENTS for k in range(len(part) - 1)]
-    expected = twin.batch_loss(params, pairs, np.array([0.2, 0.3, 0.5]))
-    np.testing.assert_allclose(model.history_, expected, rtol=1e-10)
-    # 127 pairs: the last batch has 15 and counts less; in float64 the order does not show.
-    assert len(shuffled(np.arange(127, dtype=np.int32), 1, 0)[0]) == len(pairs)
+    assert len(pairs) == 127
+    expected = twin.batch_loss(params, pairs, np.array(losses))
+    assert model.history_[-1] == pytest.approx(expected, rel=1e-10)
+
+
+def test_of_many_batches_an_eighth_is_judged():
+    options = {"epochs": 2, "precision": "float64", "batch_size": 1, "learning_rate": 1e-300}
+    model = DeepKoopman(3, width=4, **options).fit(SEGMENTS)
+    weights = jax.tree.map(np.asarray, model.weights_)
+    starts = window_starts([41, 30, 59], 1, 1)
+    seed = int(np.random.SeedSequence([0, 1]).generate_state(1, np.uint64)[0] >> 1)
+    joined = np.concatenate(SEGMENTS)
+    for epoch, order in enumerate(shuffled(starts, 2, seed)):
+        judged = order[: 127 // 8]
+        x, target = joined[judged].T, joined[judged + 1].T
+        expected = model.architecture_.losses(weights, x, target).weighted((1 / 3, 1 / 3, 1 / 3))
+        assert model.history_[epoch] == pytest.approx(float(expected), rel=1e-10)
 
 
 def test_the_history_grows_with_partial_fit_and_starts_anew_with_fit(tmp_path):
@@ -66,7 +96,7 @@ def test_the_history_grows_with_partial_fit_and_starts_anew_with_fit(tmp_path):
     np.testing.assert_array_equal(model.fit(SEGMENTS).history_, first)
     model.save(tmp_path / "m.safetensors")
     loaded = load_model(tmp_path / "m.safetensors")
-    with pytest.raises(NotFittedError, match="not trained here"):
+    with pytest.raises(NotFittedError, match="there is no history"):
         _ = loaded.history_
     assert loaded.partial_fit(SEGMENTS).history_.shape == (4,)
 
