@@ -15,6 +15,7 @@ from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.selection import Parts, Selection, candidates, choose, distinct, folds
 from fedkoopman.koopman.skill import WORST
+from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.trained import Trained
 from fedkoopman.koopman.training import Training, check_training
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
@@ -138,6 +139,11 @@ class DeepKoopman(Trained):
             raise InputError(
                 f"the model was trained as {learned.architecture} and its parameters now ask for "
                 f"{architecture}: call fit to start anew"
+            )
+        if isinstance(architecture, Staged):
+            raise InputError(
+                f"a model of the kind {architecture.name} is solved from all data at once, and "
+                "partial_fit would forget what it learned: call fit with all trajectories"
             )
         start = replace(learned, dt=self._interval(given, learned.dt))
         return self._train(start, self._training(), given)

@@ -153,6 +153,13 @@ def test_partial_fit_refuses_another_shape_of_network():
     refused(lambda: model.partial_fit(ROWS), "was trained as .*width=4.*call fit to start anew")
 
 
+@pytest.mark.parametrize("kind", ["edmd", "inclusive", "spectral"])
+def test_kinds_solved_at_once_refuse_to_forget(kind):
+    model = DeepKoopman(6, kind=kind, epochs=1).partial_fit(ROWS)
+    refused(lambda: model.partial_fit(ROWS), f"of the kind {kind} is solved .*call fit with all")
+    assert model.predict(ROWS).shape == ROWS.shape
+
+
 ARCHITECTURE = PaperNetwork(2, 3, width=4)
 WEIGHTS = ARCHITECTURE.initialise(seed=0)
 

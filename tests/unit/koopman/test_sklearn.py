@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from fedkoopman.errors import InputError
-from fedkoopman.koopman import DeepKoopman
+from fedkoopman.koopman import DMD, DeepKoopman
 from fedkoopman.koopman.fitted import NotFittedError
 from fedkoopman.systems import VanDerPol, simulate
 
@@ -34,21 +34,25 @@ def name_of(check):
     return check.func.__name__ + "".join(f"-{k}={v}" for k, v in options.items())
 
 
-def checks():
+def checks(model):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # not a subclass of BaseEstimator
-        found = [check for _, check in estimator_checks_generator(SMALL)]
+        found = [check for _, check in estimator_checks_generator(model)]
     # Those of other array libraries need an environment variable of SciPy's.
     return [check for check in found if "array_api" not in name_of(check)]
 
 
-@pytest.mark.parametrize("check", checks(), ids=name_of)
-def test_estimator_check(check):
+@pytest.mark.parametrize(
+    ("model", "check"),
+    [(model, check) for model in (SMALL, DMD()) for check in checks(model)],
+    ids=lambda value: name_of(value) if callable(value) else type(value).__name__,
+)
+def test_estimator_check(model, check):
     if name_of(check) in OTHERWISE:
         with pytest.raises((AssertionError, InputError)):
-            check(clone(SMALL))
+            check(clone(model))
     else:
-        check(clone(SMALL))
+        check(clone(model))
 
 
 def test_the_parameters_are_the_constructors_arguments():
