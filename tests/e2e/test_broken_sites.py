@@ -472,7 +472,9 @@ def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scaffold") / "swings"
     assert main(("init", str(folder), "--example", "pendulum")) == 0
     system = fk.systems.Pendulum(dt=0.02)
-    fitted = DeepKoopman(4, dt=system.dt, epochs=1).fit(fk.simulate(system, steps=30, batch=2))
+    fitted = DeepKoopman(4, dt=system.dt, epochs=1, kind="paper").fit(
+        fk.simulate(system, steps=30, batch=2)
+    )
     DeepKoopman.from_weights(
         fitted.architecture_,
         fitted.weights_,

@@ -42,7 +42,11 @@ class Prediction:
 
 
 def predict_states(
-    model: Fitted, states: Observations, steps: int, stds: list[np.ndarray] | None = None
+    model: Fitted,
+    states: Observations,
+    steps: int,
+    stds: list[np.ndarray] | None = None,
+    relift: int | None = None,
 ) -> Prediction:
     """Forecast from the last window of every trajectory.
 
@@ -50,6 +54,7 @@ def predict_states(
         states: whole trajectories, one sample per dt of the model.
         steps: how many applications of K.
         stds: standard deviations of the states; None takes them as exact.
+        relift: after how many applications of K to lift anew; None: the model's own way.
     """
     learned = model.learned_
     for i, rows in enumerate(states.trajectories):
@@ -67,7 +72,7 @@ def predict_states(
                 "observations with --sensor"
             )
     parts = list(states.trajectories)
-    found = model.forecast(parts, steps, std=stds)
+    found = model.forecast(parts, steps, std=stds, relift=relift)
     covs = (
         [np.zeros((*rows.shape, rows.shape[1])) for rows in parts]
         if stds is None
@@ -88,6 +93,7 @@ def predict_site(
     steps: int,
     process_noise: Any = None,
     observations: Observations | None = None,
+    relift: int | None = None,
 ) -> Prediction:
     """Filter all segments of a site through the model, and forecast from the end of each.
 
@@ -99,6 +105,7 @@ def predict_site(
         process_noise: variance of the model's error per step, in units of the states; None takes
             what was measured in training, or else the site's.
         observations: what the site recorded, if that is read already; None reads its segments.
+        relift: after how many applications of K to lift anew; None: the model's own way.
     """
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
@@ -147,7 +154,7 @@ def predict_site(
     )
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
-    return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
+    return Prediction(past, _future(past, kalman.forecast_from(found, steps, relift=relift)), basis)
 
 
 def _segments_of(site: SiteFile, dt: float) -> Observations:
