@@ -119,7 +119,7 @@ def test_a_site_file(site, text: str, says: str) -> None:
     [
         ["run", NUL], ["run", "--out", NUL], ["check", NUL], ["inspect", NUL], ["init", NUL],
         ["export", NUL, "--onnx", "o.onnx"], ["estimate", NUL, *ESTIMATE[1:]], ["status", NUL],
-        ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL],
+        ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL], ["tune", NUL],
         ["predict", NUL, "z.csv", "--steps", "3"], ["provision", NUL], ["serve", NUL],
         ["join", NUL], ["restore", NUL], ["reproduce", "table-estimators", "--out", NUL],
     ],

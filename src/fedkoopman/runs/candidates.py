@@ -1,0 +1,148 @@
+"""What a tuning tries: which studies, in how many rungs, with how many slots."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from fedkoopman.config.parts import system_of
+from fedkoopman.config.study import Study, per_client
+from fedkoopman.errors import InputError
+from fedkoopman.koopman.kinds import KINDS
+from fedkoopman.runs.sweep import combination
+
+KIND_NAMES = ("spectral", "edmd", "inclusive", "paper")
+"""Model kinds that are tried, if there are such."""
+PER_STATE = (2, 4, 8, 12)
+"""Dimensions of the lifted state that are tried, per state of the system."""
+WIDTHS = (16, 64, 128)
+WINDOWS = (1, 2, 4)
+PARTS = (8, 4, 2, 1)
+"""A rung has the study's slots divided by one of these."""
+TRAININGS = 2
+"""How often a client should have trained in the shortest rung."""
+GIVEN = "as-given"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A study to try.
+
+    Attributes:
+        name: of its directory in that of a rung.
+        values: what differs from the study as given, TOML texts by dotted key.
+    """
+
+    name: str
+    values: dict[str, str]
+    study: Study
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Values with which the study would not be one, and why."""
+
+    values: dict[str, str]
+    reason: str
+
+
+def rungs_of(study: Study) -> tuple[int, ...]:
+    """Slots of each rung, the study's own last.
+
+    A rung has so many that most clients are expected to train twice: before, a score says little.
+    """
+    least = 1.0
+    if study.policy.name == "threshold":
+        count = study.clients.count
+        segments = np.array(per_client(study.policy.segments, count))
+        with np.errstate(divide="ignore", invalid="ignore"):  # some may never observe anything
+            waits = segments / np.array(per_client(study.clients.probability, count))
+        least = TRAININGS * float(np.nan_to_num(np.median(waits), nan=0.0))
+    slots = (math.ceil(study.slots / part) for part in PARTS)
+    return tuple(sorted({study.slots, *(n for n in slots if n >= least)}))
+
+
+def sizes_of(rungs: Sequence[int], budget: int) -> tuple[int, ...]:
+    """How many candidates run in each rung, beside the study as given, which runs in the last.
+
+    Arguments:
+        budget: how many times the slots of the study all trials may take together.
+    """
+
+    def halved(count: int) -> tuple[int, ...]:
+        return tuple(math.ceil(count / 2**rung) for rung in range(len(rungs)))
+
+    def slots(count: int) -> int:
+        return rungs[-1] + sum(size * n for size, n in zip(halved(count), rungs, strict=True))
+
+    count = 1
+    while slots(count + 1) <= budget * rungs[-1]:
+        count += 1
+    return halved(count)
+
+
+def candidates(study: Study, count: int, seed: int) -> tuple[list[Candidate], list[Refused]]:
+    """The study as given and up to `count` others; and those that were refused on the way."""
+    found, refused = [Candidate(GIVEN, {}, study)], list[Refused]()
+    for values in _drawn(study, seed):
+        if len(found) > count:
+            break
+        try:
+            one = combination(study, values)
+        except InputError as error:
+            refused.append(Refused(values, str(error)))
+        else:
+            found.append(Candidate(one.name, values, one.study))
+    return found, refused
+
+
+def _drawn(study: Study, seed: int) -> Iterator[dict[str, str]]:
+    """Values of candidates: from each kind in turn, first the kind with the study's other values,
+    then all other combinations of its choices in random order."""
+    queues = []
+    for place, kind in enumerate(_kinds(study)):
+        tried = choices(study, kind)
+        every = [
+            {key: value for key, value in zip(tried, values, strict=True) if value is not None}
+            for values in itertools.product(*tried.values())
+        ]
+        order = np.random.default_rng([seed, place]).permutation(len(every) - 1)
+        queues.append([every[0], *(every[1 + i] for i in order)])
+    for values in itertools.chain.from_iterable(itertools.zip_longest(*queues)):
+        if values:  # without any, it is the study as given
+            yield values
+
+
+def _kinds(study: Study) -> list[str]:
+    """Model kinds that the study's algorithm can learn."""
+    found = [kind for kind in KIND_NAMES if kind in KINDS]
+    if (name := study.algorithm.name) != "auto":
+        found = [kind for kind in found if KINDS.find(kind).algorithm == name]
+    return list(dict.fromkeys([*found, study.network.kind]))
+
+
+def choices(study: Study, kind: str) -> dict[str, list[str | None]]:
+    """What is tried with a model kind, TOML texts by dotted key; None is what the study says."""
+    dim, network = system_of(study).dim, study.network
+    known = {field.name for field in fields(KINDS.find(kind, study.root))}
+    found: dict[str, list[str | None]] = {"network.kind": [None if kind == network.kind else kind]}
+    for name, given, tried in (
+        ("components", network.components_for(dim), [dim * n for n in PER_STATE]),
+        ("width", network.width, WIDTHS),
+        ("window", network.window, WINDOWS),
+    ):
+        if name in known:
+            found[f"network.{name}"] = [None, *(str(one) for one in tried if one != given)]
+    if not study.sites.files and study.scheme != "perfect-data" and _noise_may_be_auto(study):
+        found["clients.process_noise"] = [None, "auto"]
+    return found
+
+
+def _noise_may_be_auto(study: Study) -> bool:
+    """Whether the study's own noise can be estimated and is not; real sites say theirs."""
+    try:
+        return study.with_values({"clients.process_noise": "auto"}) != study
+    except InputError:
+        return False

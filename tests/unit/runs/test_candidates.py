@@ -1,0 +1,140 @@
+"""What a tuning tries: rungs that let clients train, sizes within the budget, distinct studies."""
+
+from itertools import pairwise
+
+import pytest
+from reference.closed_form_kind import LeastSquares
+
+from fedkoopman.config.study import Study
+from fedkoopman.koopman.kinds import KINDS
+from fedkoopman.runs.candidates import GIVEN, candidates, choices, rungs_of, sizes_of
+
+DEFAULT = Study.paper_default()
+OWN_KIND = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fedkoopman.koopman.kinds.paper import KIND
+
+
+@dataclass(frozen=True)
+class Own(KIND):
+    name: ClassVar[str] = "own"
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "rungs"),
+    [
+        ({}, (25, 50, 100, 200)),
+        ({"slots": 64}, (16, 32, 64)),  # 8 slots are too few for 5 segments, and for 10
+        ({"slots": 20}, (20,)),
+        ({"slots": 3}, (3,)),
+        ({"slots": 1, "policy.segments": 0}, (1,)),
+        ({"slots": 20, "policy.segments": 0}, (3, 5, 10, 20)),
+        ({"slots": 20, "policy.name": "random"}, (3, 5, 10, 20)),
+        ({"slots": 80, "clients.probability": "[0, 0, 0, 1, 1]"}, (80,)),
+        ({"slots": 80, "clients.probability": "[0, 0, 1, 1, 1]"}, (10, 20, 40, 80)),
+        ({"slots": 80, "clients.probability": 0, "policy.segments": 0}, (10, 20, 40, 80)),
+    ],
+    ids=str,
+)
+def test_rungs_let_most_clients_train_twice(changes: dict, rungs: tuple[int, ...]) -> None:
+    assert rungs_of(DEFAULT.with_values(changes)) == rungs
+
+
+@pytest.mark.parametrize("rungs", [(25, 50, 100, 200), (16, 32, 64), (20,), (1,), (3, 5, 10, 20)])
+@pytest.mark.parametrize("budget", [3, 4, 10, 33])
+def test_halves_fill_the_budget(rungs: tuple[int, ...], budget: int) -> None:
+    """The study as given and all trials together stay within it; with one more they would not."""
+
+    def slots(sizes: tuple[int, ...]) -> int:
+        return rungs[-1] + sum(size * n for size, n in zip(sizes, rungs, strict=True))
+
+    sizes = sizes_of(rungs, budget)
+    assert sizes[-1] >= 1
+    for this, following in pairwise(sizes):
+        assert following == (this + 1) // 2
+    assert slots(sizes) <= budget * rungs[-1]
+    more = [sizes[0] + 1]
+    while len(more) < len(rungs):
+        more.append(-(-more[-1] // 2))
+    assert slots(tuple(more)) > budget * rungs[-1]
+
+
+def test_the_default_budget() -> None:
+    assert sizes_of((25, 50, 100, 200), 10) == (16, 8, 4, 2)
+
+
+def test_candidates_are_distinct_studies_beside_the_given_one() -> None:
+    found, refused = candidates(DEFAULT, 12, 7)
+    assert len(found) == 13 and not refused
+    assert (found[0].name, found[0].values, found[0].study) == (GIVEN, {}, DEFAULT)
+    assert len({one.study.digest() for one in found}) == 13
+    for one in found[1:]:
+        assert one.study == DEFAULT.with_values(one.values)
+        for key, value in one.values.items():  # what does not differ is not told
+            assert DEFAULT.with_values({key: value}) != DEFAULT
+    assert candidates(DEFAULT, 12, 7) == (found, refused)
+    assert candidates(DEFAULT, 5, 7)[0] == found[:6]
+    assert candidates(DEFAULT, 12, 8)[0] != found
+
+
+def test_every_kind_is_tried_soon_and_once_by_itself() -> None:
+    tried = [kind for kind in ("spectral", "edmd", "inclusive", "paper") if kind in KINDS]
+    found, _ = candidates(DEFAULT, 3 * len(tried), 0)
+    seen = [one.study.network.kind for one in found]
+    assert set(seen) == set(tried)
+    alone = [one.values for one in found[1:] if set(one.values) == {"network.kind"}]
+    assert alone == [{"network.kind": kind} for kind in tried if kind != "paper"]
+
+
+def test_what_is_tried_of_the_papers_kind() -> None:
+    assert choices(DEFAULT, "paper") | {"clients.process_noise": []} == {
+        "network.kind": [None],
+        "network.components": [None, "6", "24", "36"],
+        "network.width": [None, "16", "64", "128"],
+        "network.window": [None, "2", "4"],
+        "clients.process_noise": [],
+    }
+    other = DEFAULT.with_values({"network.components": 24, "network.width": 64})
+    assert choices(other, "paper")["network.components"] == [None, "6", "12", "36"]
+    assert choices(other, "paper")["network.width"] == [None, "16", "128"]
+
+
+def test_a_kind_is_tried_with_the_keys_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(KINDS, "find", lambda *_: LeastSquares)
+    tried = choices(DEFAULT, "edmd")
+    assert tried["network.kind"] == ["edmd"]
+    assert "network.components" in tried and "network.width" not in tried
+
+
+def test_noise_is_tried_only_where_the_study_says_it() -> None:
+    """Sites say their own in files that stay with them; true states need no filter."""
+    for study in (
+        DEFAULT.with_values({"scheme": "perfect-data"}),
+        Study.from_dict({"sites": {"files": ["a.toml"]}, "clients": {"count": 1}}),
+    ):
+        assert "clients.process_noise" not in choices(study, "paper")
+
+
+def test_a_kind_of_ones_own_stays_among_them(tmp_path) -> None:
+    (tmp_path / "own.py").write_text(OWN_KIND, encoding="utf-8")
+    study = Study.from_dict({"network": {"kind": "own.py:Own"}}, tmp_path)
+    found, _ = candidates(study, 12, 0)
+    assert {"own.py:Own", "paper"} <= {one.study.network.kind for one in found}
+
+
+def test_an_algorithm_that_is_named_limits_the_kinds() -> None:
+    study = DEFAULT.with_values({"algorithm.name": "fedavg-m"})
+    found, _ = candidates(study, 30, 0)
+    assert {KINDS.find(one.study.network.kind).algorithm for one in found} == {"fedavg-m"}
+
+
+def test_what_does_not_fit_is_refused_with_the_reason_and_replaced() -> None:
+    short = DEFAULT.with_values({"segments.steps": 4, "evaluation.horizon": 3})
+    found, refused = candidates(short, 10, 0)
+    assert len(found) == 11
+    assert refused and all(one.values["network.window"] == "4" for one in refused)
+    assert "segments.steps is 4" in refused[0].reason
+    assert all(one.study.network.window < 4 for one in found)
