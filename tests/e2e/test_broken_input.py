@@ -119,9 +119,9 @@ def test_a_site_file(site, text: str, says: str) -> None:
     [
         ["run", NUL], ["run", "--out", NUL], ["check", NUL], ["inspect", NUL], ["init", NUL],
         ["export", NUL, "--onnx", "o.onnx"], ["estimate", NUL, *ESTIMATE[1:]], ["status", NUL],
-        ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL], ["tune", NUL],
+        ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL],
         ["predict", NUL, "z.csv", "--steps", "3"], ["provision", NUL], ["serve", NUL],
-        ["join", NUL], ["restore", NUL], ["reproduce", "table-estimators", "--out", NUL],
+        ["join", NUL], ["restore", NUL], ["tune", NUL], ["reproduce", "table-estimators", "--out", NUL],
     ],
     ids=lambda words: words[0],
 )  # fmt: skip
