@@ -118,12 +118,22 @@ def _show(found: "Tuning") -> None:
     ):
         errors = [trial.errors[place] if trial.errors else None for place in places]
         numbers = ["–" if one is None else f"{one:.3g}" for one in (trial.score, *errors)]
-        table.add_row(in_words(trial.values), f"{trial.slots:,}", *numbers, f"{trial.seconds:.1f}")
+        table.add_row(
+            in_words(trial.values, short=True), f"{trial.slots:,}", *numbers, f"{trial.seconds:.1f}"
+        )
     plain_console().print(table)
-    failures = [(trial.values, trial.failure) for trial in last.values() if trial.failure]
-    for values, reason in (*failures, *((one.values, one.reason) for one in found.refused)):
-        typer.echo(f"failed: {in_words(values)}: {reason}", err=True)
+    for trial in last.values():
+        if trial.failure:
+            typer.echo(f"failed: {in_words(trial.values)}: {trial.failure}", err=True)
+    if found.refused:
+        count = counted(len(found.refused), "combination")
+        typer.echo(f"passed over: {count} of values without a valid study, see tune.json", err=True)
     typer.echo(verdict(found.best, found.given))
+    if found.best.rank >= 1:
+        typer.echo(
+            "note: holding the last state predicts better: look at the states that it learns from "
+            "first, so at noise and estimation"
+        )
     if found.optimistic:
         typer.echo(
             "note: it was chosen by the held-out data that every run is judged on, so its score "
@@ -135,9 +145,14 @@ def _show(found: "Tuning") -> None:
         )
 
 
-def in_words(values: Mapping[str, str]) -> str:
-    """What a candidate changes."""
-    return ", ".join(f"{key} = {value}" for key, value in values.items()) or "the study as given"
+def in_words(values: Mapping[str, str], short: bool = False) -> str:
+    """What a candidate changes.
+
+    Arguments:
+        short: leave out the keys' sections.
+    """
+    names = {key: key.rpartition(".")[2] if short else key for key in values}
+    return ", ".join(f"{names[k]} = {v}" for k, v in values.items()) or "the study as given"
 
 
 def verdict(best: "Trial", given: "Trial") -> str:

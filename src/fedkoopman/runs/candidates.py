@@ -7,18 +7,36 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from fedkoopman.config.parts import system_of
+from fedkoopman.config.parts import architecture_of, system_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.errors import InputError
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import KINDS
+from fedkoopman.koopman.staged import Staged
 from fedkoopman.runs.sweep import combination
 
-KIND_NAMES = ("spectral", "edmd", "inclusive", "paper")
-"""Model kinds that are tried, if there are such."""
+KEYS = {
+    "spectral": ("components", "features", "focus", "ridge", "window"),
+    "edmd": ("degree", "ridge", "window"),
+    "inclusive": ("components", "width", "window"),
+    "paper": ("components", "width", "window"),
+}
+"""Model kinds that are tried, if there are such, each with the keys of [network] that are varied.
+The dimension of edmd comes from its dictionary."""
+OTHER_KEYS = ("components", "width", "window")
+"""Of any other kind that the study names, as far as it has them."""
 PER_STATE = (2, 4, 8, 12)
 """Dimensions of the lifted state that are tried, per state of the system."""
-WIDTHS = (16, 64, 128)
-WINDOWS = (1, 2, 4)
+TRIED: dict[str, tuple[float, ...]] = {
+    "width": (16, 64, 128),
+    "features": (32, 128),
+    "degree": (2, 3, 5),
+    "window": (1, 2, 4),
+    "focus": (0.7, 0.95),
+    "ridge": (1e-8, 1e-5),
+}
+MOST_SENT = 1_000_000
+"""Numbers in a site's sums of products; a larger dictionary takes long, and is not tried."""
 PARTS = (8, 4, 2, 1)
 """A rung has the study's slots divided by one of these."""
 TRAININGS = 2
@@ -84,26 +102,48 @@ def sizes_of(rungs: Sequence[int], budget: int) -> tuple[int, ...]:
 
 
 def candidates(study: Study, count: int, seed: int) -> tuple[list[Candidate], list[Refused]]:
-    """The study as given and up to `count` others; and those that were refused on the way."""
-    found, refused = [Candidate(GIVEN, {}, study)], list[Refused]()
-    for values in _drawn(study, seed):
+    """The study as given and up to `count` others; and those that were refused on the way.
+
+    No two have the same model and noise, however they write it.
+    """
+    system = system_of(study)
+
+    def essence(one: Study) -> tuple[Kind, str]:
+        return architecture_of(one, system), repr(one.clients.process_noise)
+
+    found, refused, seen = [Candidate(GIVEN, {}, study)], list[Refused](), {essence(study)}
+    for values in _drawn(study, system.dim, seed):
         if len(found) > count:
             break
         try:
             one = combination(study, values)
+            model, noise = essence(one.study)
+            _check_size(model)
         except InputError as error:
             refused.append(Refused(values, str(error)))
-        else:
+            continue
+        if (model, noise) not in seen:
+            seen.add((model, noise))
             found.append(Candidate(one.name, values, one.study))
     return found, refused
 
 
-def _drawn(study: Study, seed: int) -> Iterator[dict[str, str]]:
+def _check_size(model: Kind) -> None:
+    """Refuse a closed form of very many functions."""
+    sent = sum(map(math.prod, model.sum_shapes().values())) if isinstance(model, Staged) else 0
+    if sent > MOST_SENT:
+        raise InputError(
+            f"a site would send {sent:,} numbers at once: at most {MOST_SENT:,} are tried, set "
+            "these values in the study if they are wanted"
+        )
+
+
+def _drawn(study: Study, dim: int, seed: int) -> Iterator[dict[str, str]]:
     """Values of candidates: from each kind in turn, first the kind with the study's other values,
     then all other combinations of its choices in random order."""
     queues = []
     for place, kind in enumerate(_kinds(study)):
-        tried = choices(study, kind)
+        tried = choices(study, kind, dim)
         every = [
             {key: value for key, value in zip(tried, values, strict=True) if value is not None}
             for values in itertools.product(*tried.values())
@@ -117,24 +157,29 @@ def _drawn(study: Study, seed: int) -> Iterator[dict[str, str]]:
 
 def _kinds(study: Study) -> list[str]:
     """Model kinds that the study's algorithm can learn."""
-    found = [kind for kind in KIND_NAMES if kind in KINDS]
+    found = [kind for kind in KEYS if kind in KINDS]
     if (name := study.algorithm.name) != "auto":
         found = [kind for kind in found if KINDS.find(kind).algorithm == name]
     return list(dict.fromkeys([*found, study.network.kind]))
 
 
-def choices(study: Study, kind: str) -> dict[str, list[str | None]]:
-    """What is tried with a model kind, TOML texts by dotted key; None is what the study says."""
-    dim, network = system_of(study).dim, study.network
-    known = {field.name for field in fields(KINDS.find(kind, study.root))}
+def choices(study: Study, kind: str, dim: int) -> dict[str, list[str | None]]:
+    """What is tried with a model kind, TOML texts by dotted key; None is what the study says.
+
+    Arguments:
+        dim: the number of the system's states.
+    """
+    network, keys = study.network, KEYS.get(kind, ())
+    if kind not in KEYS:
+        known = {field.name for field in fields(KINDS.find(kind, study.root))}
+        keys = tuple(key for key in OTHER_KEYS if key in known)
+    elif kind == "edmd" and network.dictionary != "polynomial":  # which alone has a degree
+        keys = ("features", *keys[1:])
     found: dict[str, list[str | None]] = {"network.kind": [None if kind == network.kind else kind]}
-    for name, given, tried in (
-        ("components", network.components_for(dim), [dim * n for n in PER_STATE]),
-        ("width", network.width, WIDTHS),
-        ("window", network.window, WINDOWS),
-    ):
-        if name in known:
-            found[f"network.{name}"] = [None, *(str(one) for one in tried if one != given)]
+    for key in keys:
+        tried = TRIED[key] if key in TRIED else tuple(dim * n for n in PER_STATE)
+        other = (str(value) for value in tried if value != getattr(network, key))
+        found[f"network.{key}"] = [None, *other]
     if not study.sites.files and study.scheme != "perfect-data" and _noise_may_be_auto(study):
         found["clients.process_noise"] = [None, "auto"]
     return found

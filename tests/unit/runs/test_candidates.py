@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 import pytest
-from reference.closed_form_kind import LeastSquares
 
+from fedkoopman.config.parts import architecture_of, system_of
 from fedkoopman.config.study import Study
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.runs.candidates import GIVEN, candidates, choices, rungs_of, sizes_of
@@ -68,7 +68,7 @@ def test_the_default_budget() -> None:
 
 def test_candidates_are_distinct_studies_beside_the_given_one() -> None:
     found, refused = candidates(DEFAULT, 12, 7)
-    assert len(found) == 13 and not refused
+    assert len(found) == 13
     assert (found[0].name, found[0].values, found[0].study) == (GIVEN, {}, DEFAULT)
     assert len({one.study.digest() for one in found}) == 13
     for one in found[1:]:
@@ -89,23 +89,61 @@ def test_every_kind_is_tried_soon_and_once_by_itself() -> None:
     assert alone == [{"network.kind": kind} for kind in tried if kind != "paper"]
 
 
-def test_what_is_tried_of_the_papers_kind() -> None:
-    assert choices(DEFAULT, "paper") | {"clients.process_noise": []} == {
-        "network.kind": [None],
-        "network.components": [None, "6", "24", "36"],
-        "network.width": [None, "16", "64", "128"],
-        "network.window": [None, "2", "4"],
-        "clients.process_noise": [],
-    }
+def test_what_is_tried_of_each_kind() -> None:
+    noise = {"clients.process_noise": [None, "auto"]}
+    sizes = {"network.components": [None, "6", "12", "24", "36"]}
+    windows = {"network.window": [None, "2", "4"]}
+    widths = {"network.width": [None, "16", "64", "128"]}
+    ridges = {"network.ridge": [None, "1e-08", "1e-05"]}
+    for kind, tried in {
+        "paper": sizes | widths | windows,
+        "inclusive": sizes | widths | windows,
+        "edmd": {"network.degree": [None, "2", "5"]} | ridges | windows,
+        "spectral": {"network.features": [None, "32", "128"]}
+        | {"network.focus": [None, "0.7", "0.95"]}
+        | (sizes | ridges | windows),
+    }.items():
+        found = choices(DEFAULT, kind, 3)
+        assert found.pop("network.kind") == [None if kind == "paper" else kind]
+        assert found | noise == tried | noise
     other = DEFAULT.with_values({"network.components": 24, "network.width": 64})
-    assert choices(other, "paper")["network.components"] == [None, "6", "12", "36"]
-    assert choices(other, "paper")["network.width"] == [None, "16", "128"]
+    assert choices(other, "paper", 3)["network.components"] == [None, "6", "12", "36"]
+    assert choices(other, "paper", 3)["network.width"] == [None, "16", "128"]
+    cosines = DEFAULT.with_values({"network.dictionary": "fourier"})
+    assert "network.features" in choices(cosines, "edmd", 3)
+    assert "network.degree" not in choices(cosines, "edmd", 3)
 
 
-def test_a_kind_is_tried_with_the_keys_that_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(KINDS, "find", lambda *_: LeastSquares)
-    tried = choices(DEFAULT, "edmd")
-    assert tried["network.kind"] == ["edmd"]
+def test_one_model_written_in_two_ways_is_tried_once() -> None:
+    """ "auto" components are 12, and edmd's are those of its dictionary."""
+    every, _ = candidates(DEFAULT, 10_000, 0)
+    models = [
+        (architecture_of(one.study, system_of(one.study)), repr(one.study.clients.process_noise))
+        for one in every
+    ]
+    assert len(set(models)) == len(models) > 100
+
+
+def test_a_very_large_dictionary_is_refused() -> None:
+    study = DEFAULT.with_values({"network.kind": "edmd", "algorithm.name": "staged"})
+    _, refused = candidates(study, 10_000, 0)
+    large = [
+        one.reason
+        for one in refused
+        if one.values.get("network.degree") == "5" and one.values.get("network.window") == "4"
+    ]
+    assert large and all("functions" in reason or "numbers at once" in reason for reason in large)
+    assert any("numbers at once" in one.reason for one in refused)
+
+
+def test_a_kind_of_ones_own_is_tried_with_the_keys_that_it_has(tmp_path) -> None:
+    (tmp_path / "own.py").write_text(OWN_KIND, encoding="utf-8")
+    (tmp_path / "plain.py").write_text("from reference.closed_form_kind import LeastSquares\n")
+    study = Study.from_dict({"network": {"kind": "own.py:Own"}}, tmp_path)
+    found, _ = candidates(study, 12, 0)
+    assert {"own.py:Own", "paper"} <= {one.study.network.kind for one in found}
+    assert choices(study, "own.py:Own", 3)["network.width"] == [None, "16", "64", "128"]
+    tried = choices(study, "plain.py:LeastSquares", 3)
     assert "network.components" in tried and "network.width" not in tried
 
 
@@ -115,14 +153,7 @@ def test_noise_is_tried_only_where_the_study_says_it() -> None:
         DEFAULT.with_values({"scheme": "perfect-data"}),
         Study.from_dict({"sites": {"files": ["a.toml"]}, "clients": {"count": 1}}),
     ):
-        assert "clients.process_noise" not in choices(study, "paper")
-
-
-def test_a_kind_of_ones_own_stays_among_them(tmp_path) -> None:
-    (tmp_path / "own.py").write_text(OWN_KIND, encoding="utf-8")
-    study = Study.from_dict({"network": {"kind": "own.py:Own"}}, tmp_path)
-    found, _ = candidates(study, 12, 0)
-    assert {"own.py:Own", "paper"} <= {one.study.network.kind for one in found}
+        assert "clients.process_noise" not in choices(study, "paper", 3)
 
 
 def test_an_algorithm_that_is_named_limits_the_kinds() -> None:

@@ -25,6 +25,7 @@ TINY = Study.paper_default(
     segments={"steps": 30},
     clients={"count": 2, "probability": 1.0},
     training={"epochs": 1},
+    algorithm={"name": "fedavg-m"},  # which learns kinds that compile fast
     policy={"segments": 1},
     evaluation={"trajectories": 2},
 )
@@ -317,6 +318,7 @@ def test_a_study_of_sites(tmp_path: Path) -> None:
         "segments": {"steps": 20},
         "network": {"components": 3, "width": 4},
         "training": {"epochs": 1},
+        "algorithm": {"name": "fedavg-m"},
         "policy": {"segments": 1},
         "evaluation": {"horizon": 2},
     }
