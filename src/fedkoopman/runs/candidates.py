@@ -35,6 +35,8 @@ TRIED: dict[str, tuple[float, ...]] = {
     "focus": (0.7, 0.95),
     "ridge": (1e-8, 1e-5),
 }
+ESTIMATED = ("clients.process_noise", "estimation.initial_mean", "estimation.initial_cov")
+"""What simulated clients believe of noise; tried as "auto" all together, where it may be."""
 MOST_SENT = 1_000_000
 """Numbers in a site's sums of products; a larger dictionary takes long, and is not tried."""
 PARTS = (8, 4, 2, 1)
@@ -109,7 +111,7 @@ def candidates(study: Study, count: int, seed: int) -> tuple[list[Candidate], li
     system = system_of(study)
 
     def essence(one: Study) -> tuple[Kind, str]:
-        return architecture_of(one, system), repr(one.clients.process_noise)
+        return architecture_of(one, system), repr((one.clients, one.estimation))
 
     found, refused, seen = [Candidate(GIVEN, {}, study)], list[Refused](), {essence(study)}
     for values in _drawn(study, system.dim, seed):
@@ -143,10 +145,9 @@ def _drawn(study: Study, dim: int, seed: int) -> Iterator[dict[str, str]]:
     then all other combinations of its choices in random order."""
     queues = []
     for place, kind in enumerate(_kinds(study)):
-        tried = choices(study, kind, dim)
         every = [
-            {key: value for key, value in zip(tried, values, strict=True) if value is not None}
-            for values in itertools.product(*tried.values())
+            {key: value for one in chosen for key, value in one.items()}
+            for chosen in itertools.product(*choices(study, kind, dim))
         ]
         order = np.random.default_rng([seed, place]).permutation(len(every) - 1)
         queues.append([every[0], *(every[1 + i] for i in order)])
@@ -163,8 +164,10 @@ def _kinds(study: Study) -> list[str]:
     return list(dict.fromkeys([*found, study.network.kind]))
 
 
-def choices(study: Study, kind: str, dim: int) -> dict[str, list[str | None]]:
-    """What is tried with a model kind, TOML texts by dotted key; None is what the study says.
+def choices(study: Study, kind: str, dim: int) -> list[list[dict[str, str]]]:
+    """What is tried with a model kind, one of each list together: TOML texts by dotted key.
+
+    The first of each list leaves the study as it is, but for the kind.
 
     Arguments:
         dim: the number of the system's states.
@@ -175,19 +178,26 @@ def choices(study: Study, kind: str, dim: int) -> dict[str, list[str | None]]:
         keys = tuple(key for key in OTHER_KEYS if key in known)
     elif kind == "edmd" and network.dictionary != "polynomial":  # which alone has a degree
         keys = ("features", *keys[1:])
-    found: dict[str, list[str | None]] = {"network.kind": [None if kind == network.kind else kind]}
+    found: list[list[dict[str, str]]] = [[{} if kind == network.kind else {"network.kind": kind}]]
     for key in keys:
         tried = TRIED[key] if key in TRIED else tuple(dim * n for n in PER_STATE)
-        other = (str(value) for value in tried if value != getattr(network, key))
-        found[f"network.{key}"] = [None, *other]
-    if not study.sites.files and study.scheme != "perfect-data" and _noise_may_be_auto(study):
-        found["clients.process_noise"] = [None, "auto"]
+        other = [value for value in tried if value != getattr(network, key)]
+        found.append([{}, *({f"network.{key}": str(value)} for value in other)])
+    if estimated := [key for key in ESTIMATED if _may_be_auto(study, key)]:
+        found.append([{}, dict.fromkeys(estimated, "auto")])
     return found
 
 
-def _noise_may_be_auto(study: Study) -> bool:
-    """Whether the study's own noise can be estimated and is not; real sites say theirs."""
+def _may_be_auto(study: Study, key: str) -> bool:
+    """Whether the study can have a value estimated and does not.
+
+    Real sites say their noise in files of their own, and true states need no filter.
+    """
+    if study.sites.files or study.scheme == "perfect-data":
+        return False
     try:
-        return study.with_values({"clients.process_noise": "auto"}) != study
+        other = study.with_values({key: "auto"})
+        other.check()
     except InputError:
         return False
+    return other != study

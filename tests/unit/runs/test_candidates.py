@@ -6,8 +6,16 @@ import pytest
 
 from fedkoopman.config.parts import architecture_of, system_of
 from fedkoopman.config.study import Study
+from fedkoopman.errors import InputError
 from fedkoopman.koopman.kinds import KINDS
-from fedkoopman.runs.candidates import GIVEN, candidates, choices, rungs_of, sizes_of
+from fedkoopman.runs.candidates import (
+    ESTIMATED,
+    GIVEN,
+    candidates,
+    choices,
+    rungs_of,
+    sizes_of,
+)
 
 DEFAULT = Study.paper_default()
 OWN_KIND = """
@@ -89,37 +97,40 @@ def test_every_kind_is_tried_soon_and_once_by_itself() -> None:
     assert alone == [{"network.kind": kind} for kind in tried if kind != "paper"]
 
 
+def tried(study: Study, kind: str) -> dict[str, list[str]]:
+    """Values by key of [network], beside the study's own."""
+    found: dict[str, list[str]] = {}
+    for factor in choices(study, kind, 3):
+        for values in factor:
+            for key, value in values.items():
+                if key.startswith("network."):
+                    found.setdefault(key.removeprefix("network."), []).append(value)
+    return found
+
+
 def test_what_is_tried_of_each_kind() -> None:
-    noise = {"clients.process_noise": [None, "auto"]}
-    sizes = {"network.components": [None, "6", "12", "24", "36"]}
-    windows = {"network.window": [None, "2", "4"]}
-    widths = {"network.width": [None, "16", "64", "128"]}
-    ridges = {"network.ridge": [None, "1e-08", "1e-05"]}
-    for kind, tried in {
-        "paper": sizes | widths | windows,
-        "inclusive": sizes | widths | windows,
-        "edmd": {"network.degree": [None, "2", "5"]} | ridges | windows,
-        "spectral": {"network.features": [None, "32", "128"]}
-        | {"network.focus": [None, "0.7", "0.95"]}
-        | (sizes | ridges | windows),
-    }.items():
-        found = choices(DEFAULT, kind, 3)
-        assert found.pop("network.kind") == [None if kind == "paper" else kind]
-        assert found | noise == tried | noise
+    sizes, windows = {"components": ["6", "12", "24", "36"]}, {"window": ["2", "4"]}
+    widths, ridges = {"width": ["16", "64", "128"]}, {"ridge": ["1e-08", "1e-05"]}
+    features, degrees = {"features": ["32", "128"]}, {"degree": ["2", "5"]}
+    spectral = sizes | features | {"focus": ["0.7", "0.95"]} | ridges | windows
+    assert tried(DEFAULT, "paper") == sizes | widths | windows
+    assert tried(DEFAULT, "inclusive") == {"kind": ["inclusive"]} | sizes | widths | windows
+    assert tried(DEFAULT, "edmd") == {"kind": ["edmd"]} | degrees | ridges | windows
+    assert tried(DEFAULT, "spectral") == {"kind": ["spectral"]} | spectral
     other = DEFAULT.with_values({"network.components": 24, "network.width": 64})
-    assert choices(other, "paper", 3)["network.components"] == [None, "6", "12", "36"]
-    assert choices(other, "paper", 3)["network.width"] == [None, "16", "128"]
+    assert tried(other, "paper")["components"] == ["6", "12", "36"]
+    assert tried(other, "paper")["width"] == ["16", "128"]
     cosines = DEFAULT.with_values({"network.dictionary": "fourier"})
-    assert "network.features" in choices(cosines, "edmd", 3)
-    assert "network.degree" not in choices(cosines, "edmd", 3)
+    assert tried(cosines, "edmd") == {"kind": ["edmd"]} | features | ridges | windows
+    for factor in choices(DEFAULT, "spectral", 3)[1:]:
+        assert factor[0] == {}
 
 
 def test_one_model_written_in_two_ways_is_tried_once() -> None:
     """ "auto" components are 12, and edmd's are those of its dictionary."""
     every, _ = candidates(DEFAULT, 10_000, 0)
     models = [
-        (architecture_of(one.study, system_of(one.study)), repr(one.study.clients.process_noise))
-        for one in every
+        (architecture_of(one.study, system_of(one.study)), repr(one.study.clients)) for one in every
     ]
     assert len(set(models)) == len(models) > 100
 
@@ -142,18 +153,30 @@ def test_a_kind_of_ones_own_is_tried_with_the_keys_that_it_has(tmp_path) -> None
     study = Study.from_dict({"network": {"kind": "own.py:Own"}}, tmp_path)
     found, _ = candidates(study, 12, 0)
     assert {"own.py:Own", "paper"} <= {one.study.network.kind for one in found}
-    assert choices(study, "own.py:Own", 3)["network.width"] == [None, "16", "64", "128"]
-    tried = choices(study, "plain.py:LeastSquares", 3)
-    assert "network.components" in tried and "network.width" not in tried
+    assert tried(study, "own.py:Own")["width"] == ["16", "64", "128"]
+    assert set(tried(study, "plain.py:LeastSquares")) == {"kind", "components", "window"}
 
 
-def test_noise_is_tried_only_where_the_study_says_it() -> None:
+def test_noise_is_estimated_where_the_study_says_it_and_can() -> None:
     """Sites say their own in files that stay with them; true states need no filter."""
-    for study in (
-        DEFAULT.with_values({"scheme": "perfect-data"}),
-        Study.from_dict({"sites": {"files": ["a.toml"]}, "clients": {"count": 1}}),
-    ):
-        assert "clients.process_noise" not in choices(study, "paper", 3)
+
+    def noise(study: Study) -> list[dict[str, str]]:
+        [*_, last] = choices(study, "paper", 3)
+        return [values for values in last if set(values) & set(ESTIMATED)]
+
+    able = [key for key in ESTIMATED if accepts_auto(key)]
+    assert noise(DEFAULT) == ([dict.fromkeys(able, "auto")] if able else [])
+    assert noise(DEFAULT.with_values(dict.fromkeys(able, "auto"))) == []
+    assert noise(DEFAULT.with_values({"scheme": "perfect-data"})) == []
+    assert noise(Study.from_dict({"sites": {"files": ["a.toml"]}, "clients": {"count": 1}})) == []
+
+
+def accepts_auto(key: str) -> bool:
+    try:
+        DEFAULT.with_values({key: "auto"})
+    except InputError:
+        return False
+    return True
 
 
 def test_an_algorithm_that_is_named_limits_the_kinds() -> None:
