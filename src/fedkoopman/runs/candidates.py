@@ -141,16 +141,19 @@ def _check_size(model: Kind) -> None:
 
 
 def _drawn(study: Study, dim: int, seed: int) -> Iterator[dict[str, str]]:
-    """Values of candidates: from each kind in turn, first the kind with the study's other values,
-    then all other combinations of its choices in random order."""
+    """Values of candidates, from each kind in turn: first the kind with the study's other values,
+    then that with estimated noise, then all other combinations of its choices in random order."""
     queues = []
     for place, kind in enumerate(_kinds(study)):
+        tried = choices(study, kind, dim)
         every = [
             {key: value for one in chosen for key, value in one.items()}
-            for chosen in itertools.product(*choices(study, kind, dim))
+            for chosen in itertools.product(*tried)
         ]
-        order = np.random.default_rng([seed, place]).permutation(len(every) - 1)
-        queues.append([every[0], *(every[1 + i] for i in order)])
+        last = tried[-1][-1]  # the last list changes fastest
+        ahead = 2 if last and set(last) <= set(ESTIMATED) else 1
+        order = np.random.default_rng([seed, place]).permutation(len(every) - ahead)
+        queues.append([*every[:ahead], *(every[ahead + i] for i in order)])
     for values in itertools.chain.from_iterable(itertools.zip_longest(*queues)):
         if values:  # without any, it is the study as given
             yield values
