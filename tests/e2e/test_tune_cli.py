@@ -60,7 +60,10 @@ def test_a_tuning_is_tabulated_and_its_best_study_runs(tiny) -> None:
     assert f"({scores['as-given']:.3g})" in best or "no candidate came below it" in best
     kinds = {trial["values"].get("network.kind", "paper") for trial in found["trials"]}
     assert kinds == {"spectral", "edmd", "inclusive", "paper"}
-    assert "chosen on seed 1000000; the test set of the study's own seed was not used" in words
+    assert (
+        "chosen on seeds 1000000 to 1000002; the test set of the study's own seed was not used"
+        in words
+    )
     assert words[-3:] == [
         "trials: out/tune.json",
         "study: out/best.toml",
@@ -76,7 +79,7 @@ def test_a_tuning_is_tabulated_and_its_best_study_runs(tiny) -> None:
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_stopped_anywhere_and_resumed_it_ends_the_same(tiny, stop: signal.Signals) -> None:
     only = ["--set", "slots=80", "--set", "algorithm.name=fedavg-m"]  # kinds that compile fast
-    words = ["tune", "tiny.toml", *only, "--budget", "4"]
+    words = ["tune", "tiny.toml", *only, "--budget", "4", "--seeds", "2"]
     process = subprocess.Popen(
         [sys.executable, "-m", "fedkoopman.cli", *words, "--out", "out"],
         cwd=tiny.folder,
@@ -84,7 +87,9 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(tiny, stop: signal.Signal
         stderr=subprocess.PIPE,
         text=True,
     )
-    while process.poll() is None and not list(tiny.folder.glob("out/slots-10/*/records.jsonl")):
+    while process.poll() is None and not list(
+        tiny.folder.glob("out/slots-10/*/seed-*/records.jsonl")
+    ):
         time.sleep(0.01)
     process.send_signal(stop)
     out, err = process.communicate()
@@ -108,7 +113,8 @@ def test_stopped_anywhere_and_resumed_it_ends_the_same(tiny, stop: signal.Signal
     [
         (["--budget", "2"], "budget is 2: give at least 3"),
         (["--budget", "many"], "'many' is not a whole number"),
-        (["--seed", "0"], "--seed 0 is the study's own"),
+        (["--seed", "0"], "include the study's own, 0"),
+        (["--seeds", "0"], "0 is below 1"),
         (["--seed", "-1"], "-1 is below 0"),
         (["--set", "trainig.epochs=5"], "did you mean 'training.epochs'"),
         (["--set", "network.components=2"], "network.components is 2"),

@@ -29,7 +29,8 @@ def tune(
         int | None,
         option(
             "N",
-            "All trials together may take as many slots as N runs of the study; otherwise 10.",
+            "All trials together may take as many slots as N runs of the study, with each seed; "
+            "otherwise 10.",
             parser=whole(1),
         ),
     ] = None,
@@ -37,9 +38,17 @@ def tune(
         int | None,
         option(
             "N",
-            "Seed of the trials and of the draw of candidates; otherwise the study's + 1,000,000, "
-            "so that nothing is chosen on the test set of the study's own run.",
+            "First seed of the trials, and of the draw of candidates; otherwise the study's + "
+            "1,000,000, so that nothing is chosen on the test set of the study's own run.",
             parser=whole(0),
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        option(
+            "N",
+            "Run each trial with N seeds; otherwise 3 where clients are simulated, else 1.",
+            parser=whole(1),
         ),
     ] = None,
     out: Annotated[
@@ -69,7 +78,8 @@ def tune(
     else:
         chosen = read_study(study, set_values)
     out = out or Path("runs") / folder_name(f"{chosen.name}-tune")
-    found = _tune(chosen, out, budget, seed, resume, progress)
+    options = {"budget": budget, "seed": seed, "seeds": seeds}
+    found = _tune(chosen, out, options, resume, progress)
     _show(found)
     typer.echo(f"trials: {out / 'tune.json'}")
     typer.echo(f"study: {out / 'best.toml'}")
@@ -77,7 +87,7 @@ def tune(
 
 
 def _tune(
-    study: "Study", out: Path, budget: int | None, seed: int | None, resume: bool, progress: bool
+    study: "Study", out: Path, options: Mapping[str, int | None], resume: bool, progress: bool
 ) -> "Tuning":
     from fedkoopman.runs.tune import tune as tune_study
 
@@ -93,7 +103,13 @@ def _tune(
 
         try:
             return tune_study(
-                study, out=out, budget=budget, seed=seed, resume=resume, progress=tell
+                study,
+                out=out,
+                budget=options["budget"],
+                seed=options["seed"],
+                seeds=options["seeds"],
+                resume=resume,
+                progress=tell,
             )
         except KeyboardInterrupt:
             if not (out / "tune.json").is_file():
@@ -140,9 +156,9 @@ def _show(found: "Tuning") -> None:
             "there is optimistic: judge it on data that were recorded later"
         )
     else:
-        typer.echo(
-            f"chosen on seed {found.seed}; the test set of the study's own seed was not used"
-        )
+        seeds = found.trial_seeds
+        which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
+        typer.echo(f"chosen on {which}; the test set of the study's own seed was not used")
 
 
 def in_words(values: Mapping[str, str], short: bool = False) -> str:

@@ -8,8 +8,9 @@ given. Each trial is a run of its own in `DIR/slots-N/`: an algorithm may divide
 otherwise, so a short run is not the beginning of a long one. `DIR/tune.json` holds what was found,
 `DIR/best.toml` the study that did best.
 
-Trials have another seed than the study, so that nothing is chosen on the test set of the study's
-own run. Sites tell what every run tells, sums of errors on their held-out data, and no data.
+Trials have other seeds than the study, so that nothing is chosen on the test set of the study's
+own run; and several, where sensors and trajectories are drawn. Sites tell what every run tells,
+sums of errors on their held-out data, and no data.
 """
 
 import json
@@ -42,6 +43,8 @@ LEADS = (1, 2, 5, 10, 20, 50, 100)
 APART = 1_000_000
 """Between the study's seed and that of the trials."""
 BUDGET, LEAST_BUDGET = 10, 3
+SEEDS = 3
+"""Of each trial, where a seed draws sensors and trajectories: scores differ much between them."""
 TINY = 1e-12
 """A smaller error, over that of holding, counts as this."""
 
@@ -53,8 +56,8 @@ class Trial:
     Attributes:
         values: what differs from the study as given.
         score: geometric mean of `errors`; None if the trial failed.
-        errors: of held-out states by lead, over those of holding the last state; None where no
-            test trajectory is that long.
+        errors: of held-out states by lead, over those of holding the last state, geometric means
+            over seeds; None where no test trajectory is that long.
         failure: why there is no score.
     """
 
@@ -78,7 +81,7 @@ class TuneProgress(NamedTuple):
     Attributes:
         title: the trial that runs.
         passed: slots of the trials before it.
-        total: slots of all trials.
+        total: slots of all trials, each counted for every seed.
         event: a finished slot; None as a trial begins.
     """
 
@@ -95,7 +98,7 @@ class Tuning:
     Attributes:
         trials: in the order in which they ran.
         leads: applications of K to which a trial's errors belong.
-        seed: of the trials.
+        trial_seeds: of each trial.
         best, given: the last trials of the best study and of the study as given.
         study: the best, as it stands in `best.toml`.
         optimistic: whether the data on which it was chosen are those that every run is judged on.
@@ -104,7 +107,7 @@ class Tuning:
     trials: tuple[Trial, ...]
     refused: tuple[Refused, ...]
     leads: tuple[int, ...]
-    seed: int
+    trial_seeds: tuple[int, ...]
     best: Trial
     given: Trial
     study: Study
@@ -139,6 +142,7 @@ def tune(
     out: str | Path,
     budget: int | None = None,
     seed: int | None = None,
+    seeds: int | None = None,
     resume: bool = False,
     progress: Callable[[TuneProgress], None] = lambda _: None,
 ) -> Tuning:
@@ -147,10 +151,12 @@ def tune(
     Arguments:
         study: as given; it is among the candidates.
         out: a directory for all trials and what they found.
-        budget: how many runs of the study all trials may take together, counted in slots; None
-            means 10, or what the resumed tuning began with.
-        seed: of the trials and of the draw of candidates; None means the study's + 1,000,000, or
-            what the resumed tuning began with.
+        budget: how many runs of the study all trials may take together, counted in slots, with
+            each seed; None means 10, or what the resumed tuning began with.
+        seed: the first of every trial, and of the draw of candidates; None means the study's
+            + 1,000,000, or what the resumed tuning began with.
+        seeds: with how many each trial is run; None means 3 where clients are simulated and 1
+            elsewhere, or what the resumed tuning began with.
         resume: go on with the tuning in `out`, if there is one: no finished trial is run again.
         progress: called as a trial begins, and after every slot.
     """
@@ -161,7 +167,9 @@ def tune(
     limit = check_count(old.get("budget", BUDGET) if budget is None else budget, "budget")
     if limit < LEAST_BUDGET:
         raise InputError(f"budget is {limit}: give at least {LEAST_BUDGET}, in runs of the study")
-    trial_seed = _trial_seed(study, old.get("trial_seed") if seed is None else seed)
+    count = old.get("seeds", _usual_seeds(study)) if seeds is None else seeds
+    chosen_seeds = _trial_seeds(study, old.get("trial_seed") if seed is None else seed, count)
+    trial_seed = chosen_seeds[0]
     rungs = rungs_of(study)
     sizes = sizes_of(rungs, limit)
     tried, refused = candidates(study, sizes[0], trial_seed)
@@ -172,6 +180,7 @@ def tune(
         "digest": study.digest(),
         "seed": study.seed,
         "trial_seed": trial_seed,
+        "seeds": len(chosen_seeds),
         "budget": limit,
         "rungs": list(rungs),
         "first": first,
@@ -199,8 +208,8 @@ def tune(
         write_whole(out / "best.toml", chosen.to_toml(comments=True).encode())
         journal.write(best=best.candidate)
     return Tuning(
-        tuple(journal.trials), tuple(refused), tuple(definition["leads"]), trial_seed, best, given,
-        chosen, bool(study.sites.files or study.recordings.test),
+        tuple(journal.trials), tuple(refused), tuple(definition["leads"]), chosen_seeds, best,
+        given, chosen, bool(study.sites.files or study.recordings.test),
     )  # fmt: skip
 
 
@@ -246,6 +255,7 @@ def _claim(
     names = {
         "study": ("digest", "seed"),
         "seed": ("trial_seed",),
+        "number of seeds": ("seeds",),
         "budget": ("budget",),
         "content of the files that the study names": ("files",),
         "choice of candidates, by another version": ("rungs", "first", "leads", "candidates"),
@@ -257,14 +267,21 @@ def _claim(
     check_same(out, "tuning", "tune.json", pairs, resume)
 
 
-def _trial_seed(study: Study, given: int | None) -> int:
-    if given is None:
-        return study.seed + (APART if study.seed < 2**62 else -APART)
-    if check_seed(given) == study.seed:
+def _usual_seeds(study: Study) -> int:
+    """With sites or recordings, a seed changes neither what is learned from nor what is scored."""
+    return 1 if study.sites.files or study.recordings.train else SEEDS
+
+
+def _trial_seeds(study: Study, first: int | None, count: int) -> tuple[int, ...]:
+    if first is None:
+        first = study.seed + (APART if study.seed < 2**62 else -APART)
+    last = check_seed(check_seed(first) + check_count(count, "seeds") - 1)
+    if first <= study.seed <= last:
         raise InputError(
-            f"--seed {given} is the study's own, whose test set a run is judged on: give another"
+            f"seeds {first} to {last} include the study's own, {study.seed}, whose test set a run "
+            "is judged on: give another --seed"
         )
-    return given
+    return tuple(range(first, last + 1))
 
 
 def _leads(study: Study, first: int) -> list[int]:
@@ -282,6 +299,7 @@ def _climb(
 ) -> list[Trial]:
     """Run the study as given, then rung after rung; the trials with all slots, its own first."""
     given, *left = tried
+    seeds = journal.definition["seeds"]
     sites: dict[str, Sites] = {}
     passed = 0
 
@@ -295,14 +313,14 @@ def _climb(
         tell(None)
         trial = journal.find(one.name, slots)
         trial = trial or journal.add(_trial(journal, one, slots, sites, tell))
-        passed += slots
+        passed += slots * seeds
         return trial
 
     def ahead(rung: int) -> int:
         plan = zip(sizes[rung:], rungs[rung:], strict=True)
-        return sum(min(size, len(left)) * slots for size, slots in plan)
+        return sum(min(size, len(left)) * slots * seeds for size, slots in plan)
 
-    last = [attempt(given, rungs[-1], "first", rungs[-1] + ahead(0))]
+    last = [attempt(given, rungs[-1], "first", rungs[-1] * seeds + ahead(0))]
     for rung, slots in enumerate(rungs):
         total, where = passed + ahead(rung), f"rung {rung + 1} of {len(rungs)}"
         found = [
@@ -328,33 +346,43 @@ def _trial(
     """Run a candidate and score its model; a failure is an outcome too."""
     about = journal.definition
     study = replace(candidate.study, seed=about["trial_seed"], slots=slots)
+    seeds = tuple(range(study.seed, study.seed + about["seeds"]))
     out = journal.path.parent / f"slots-{slots}" / candidate.name
     if (out / "run.json").exists():  # damage is no failure of the candidate
-        with RunDirectory.open(out, study, None, True) as begun_before:
-            begun_before.of_seed(study.seed).restore()
+        with RunDirectory.open(out, study, seeds, True) as directory:
+            for seed in seeds:
+                directory.of_seed(seed).restore()
     seconds, errors, failure = 0.0, list[float | None](), ""
     try:
         prepared = prepared_once(study, sites)
-        done = run(study, out=out, resume=True, progress=tell, sites=prepared)
+        done = run(study, seeds=seeds, out=out, resume=True, progress=tell, sites=prepared)
         seconds = done.summary["seconds"]
-        tests = [one.trajectories for one in held_out(experiment_of(study, study.seed, prepared))]
-        ratios = errors_over_holding(
-            done.model.predict, tests, about["leads"], first=about["first"],
-            depth=study.network.depth,
-        )  # fmt: skip
+        ratios = np.array(
+            [
+                errors_over_holding(
+                    model.predict,
+                    [one.trajectories for one in held_out(experiment_of(study, seed, prepared))],
+                    about["leads"],
+                    first=about["first"],
+                    depth=study.network.depth,
+                )
+                for seed, model in zip(seeds, done.models, strict=True)
+            ]
+        )
+        means = np.exp(np.mean(np.log(np.maximum(ratios, TINY)), axis=0))
+        errors = [float(mean) if np.isfinite(mean) else None for mean in means]
         if not done.summary["rounds"]:
             failure = f"nobody trained in its {slots} slots"
         elif np.isinf(ratios).any() or done.summary["loss"]["mean"] is None:
             failure = "it diverged: its losses or forecasts are not finite"
-        elif np.isnan(ratios).all():
+        elif np.isnan(means).all():
             failure = "no held-out trajectory is long enough to compare predictions on"
-        errors = [float(ratio) if np.isfinite(ratio) else None for ratio in ratios]
     except MachineError:
         raise
     except (ComputationError, InputError) as error:
         failure = str(error)
     except np.linalg.LinAlgError as error:
         failure = cause_of(error)
-    known = [max(ratio, TINY) for ratio in errors if ratio is not None]
+    known = [error for error in errors if error is not None]
     score = None if failure else float(np.exp(np.mean(np.log(known))))
     return Trial(candidate.name, candidate.values, slots, score, errors, seconds, failure)

@@ -43,7 +43,7 @@ process = 0.01
 
 
 def tuned(out: Path, study: Study = TINY, **options: Any) -> Tuning:
-    return tune(study, out=out, **{"budget": 4} | options)
+    return tune(study, out=out, **{"budget": 4, "seeds": 1} | options)
 
 
 def found_in(out: Path) -> dict[str, Any]:
@@ -98,28 +98,33 @@ def test_the_better_half_goes_on_and_the_best_is_a_study(tmp_path: Path) -> None
 
 
 def test_a_score_compares_predictions_with_holding(tmp_path: Path) -> None:
-    """By hand, from the model in a trial's directory and its seed's test trajectories."""
-    tuning = tuned(tmp_path, budget=3)
+    """By hand, from the models in a trial's directory and the test trajectories of their seeds."""
+    tuning = tuned(tmp_path, budget=3, seeds=2)
+    assert tuning.trial_seeds == (1_000_003, 1_000_004)
     definition = found_in(tmp_path)
     first, [*leads] = definition["first"], definition["leads"]
     assert leads == [1, 2, 5, 10]
     for trial in tuning.trials:
         folder = tmp_path / f"slots-{trial.slots}" / trial.candidate
-        model = fk.load_model(folder / "model.safetensors")
         study = Study.load(folder / "study.toml")
-        [test] = held_out(experiment_of(study, study.seed))
-        for lead, error in zip(leads, trial.errors, strict=True):
-            guesses, truths, starts = [], [], []
-            for x in test.trajectories:
-                for k in range(first, len(x) - lead):
-                    window = x[k + 1 - study.network.window : k + 1]
-                    start = window if len(window) > 1 else window[0]
-                    guesses.append(model.simulate(start, lead)[-1])
-                    truths.append(x[k + lead])
-                    starts.append(x[k])
-            square = np.mean(np.subtract(guesses, truths) ** 2, axis=0)
-            still = np.mean(np.subtract(starts, truths) ** 2, axis=0)
-            assert error == pytest.approx(np.sqrt(np.mean(square / still)), rel=1e-6)
+        ratios = np.ones((2, len(leads)))
+        for i, seed in enumerate(tuning.trial_seeds):
+            model = fk.load_model(folder / f"seed-{seed}" / "model.safetensors")
+            [test] = held_out(experiment_of(study, seed))
+            for j, lead in enumerate(leads):
+                guesses, truths, starts = [], [], []
+                for x in test.trajectories:
+                    for k in range(first, len(x) - lead):
+                        window = x[k + 1 - study.network.window : k + 1]
+                        start = window if len(window) > 1 else window[0]
+                        guesses.append(model.simulate(start, lead)[-1])
+                        truths.append(x[k + lead])
+                        starts.append(x[k])
+                square = np.mean(np.subtract(guesses, truths) ** 2, axis=0)
+                still = np.mean(np.subtract(starts, truths) ** 2, axis=0)
+                ratios[i, j] = np.sqrt(np.mean(square / still))
+        assert trial.errors == pytest.approx(np.sqrt(ratios[0] * ratios[1]), rel=1e-6)
+        assert trial.score == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-6)
 
 
 @pytest.mark.parametrize("stop_at", [(0, 3), (2, 1), (7, 5)])
@@ -149,7 +154,7 @@ def test_interrupted_and_resumed_it_ends_the_same(
     assert found_in(tmp_path / "out") == found_in(tmp_path / "whole")
     assert (resumed.best.values, resumed.best.score) == (whole.best.values, whole.best.score)
     for trial in whole.trials:
-        model = f"slots-{trial.slots}/{trial.candidate}/model.safetensors"
+        model = f"slots-{trial.slots}/{trial.candidate}/seed-1000003/model.safetensors"
         assert (tmp_path / "out" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
     assert (tmp_path / "out/best.toml").read_bytes() == (tmp_path / "whole/best.toml").read_bytes()
     seen.clear()
@@ -175,10 +180,10 @@ def test_a_trial_that_ended_unrecorded_is_not_computed_again(
         tuned(tmp_path / "out", budget=3)
     monkeypatch.setattr(tune_module._Journal, "write", write)
     [folder] = (tmp_path / "out" / "slots-2").iterdir()
-    records = (folder / "records.jsonl").stat()
+    records = (folder / "seed-1000003/records.jsonl").stat()
     events: list[TuneProgress] = []
     tuned(tmp_path / "out", budget=3, resume=True, progress=events.append)
-    assert (folder / "records.jsonl").stat().st_ino == records.st_ino
+    assert (folder / "seed-1000003/records.jsonl").stat().st_ino == records.st_ino
     mine = [one.event.slot for one in events if one.event and one.title.endswith(folder.name)]
     assert mine[0] == 2  # its last slot, told as done
     assert found_in(tmp_path / "out") == found_in(tmp_path / "whole")
@@ -250,7 +255,7 @@ def test_a_damaged_run_stops_it(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         tuned(tmp_path, progress=stop)
-    checkpoint = tmp_path / "slots-8" / GIVEN / "checkpoint" / "state.safetensors"
+    checkpoint = tmp_path / "slots-8" / GIVEN / "seed-1000003/checkpoint/state.safetensors"
     checkpoint.write_bytes(b"nonsense")
     with pytest.raises(InputError, match="is damaged"):
         tune(TINY, out=tmp_path, resume=True)
@@ -267,6 +272,7 @@ def test_another_tuning_is_refused(tmp_path: Path) -> None:
         (TINY.with_values({"seed": 1}), {}, "another study"),
         (TINY, {"budget": 4}, "another budget"),
         (TINY, {"seed": 5}, "another seed"),
+        (TINY, {"seeds": 2}, "another number of seeds"),
     ):
         with pytest.raises(InputError, match=says):
             tune(study, out=tmp_path, resume=True, **options)
@@ -278,7 +284,10 @@ def test_another_tuning_is_refused(tmp_path: Path) -> None:
     [
         ({"budget": 2}, "budget is 2: give at least 3"),
         ({"budget": 0}, "budget"),
-        ({"seed": 3}, "--seed 3 is the study's own"),
+        ({"seed": 3}, "seeds 3 to 3 include the study's own, 3"),
+        ({"seed": 1, "seeds": 5}, "seeds 1 to 5 include the study's own, 3"),
+        ({"seed": 2**63 - 1, "seeds": 2}, "seed is"),
+        ({"seeds": 0}, "seeds is 0"),
         ({"seed": -1}, "seed"),
         ({"study": TINY.with_values({"network.components": 2})}, "network.components is 2"),
     ],
@@ -323,8 +332,8 @@ def test_a_study_of_sites(tmp_path: Path) -> None:
         "evaluation": {"horizon": 2},
     }
     study = Study.from_dict(table, home)
-    tuning = tuned(out, study, budget=3)
-    assert tuning.optimistic
+    tuning = tuned(out, study, budget=3, seeds=None)
+    assert tuning.optimistic and tuning.trial_seeds == (1_000_000,)
     assert not any("clients.process_noise" in one.values for one in tuning.trials)
     best = Study.load(out / "best.toml")
     assert best.sites.files == ("../home/lab/site.toml",)
