@@ -16,7 +16,7 @@ from fedkoopman.koopman.staged import Staged
 from fedkoopman.runs.sweep import combination
 
 KEYS = {
-    "spectral": ("components", "features", "focus", "ridge", "window"),
+    "spectral": ("components", "features", "discount", "ridge", "window"),
     "edmd": ("degree", "ridge", "window"),
     "inclusive": ("components", "width", "window"),
     "paper": ("components", "width", "window"),
@@ -32,7 +32,7 @@ TRIED: dict[str, tuple[float, ...]] = {
     "features": (32, 128),
     "degree": (2, 3, 5),
     "window": (1, 2, 4),
-    "focus": (0.7, 0.95),
+    "discount": (1.0, 3.0),
     "ridge": (1e-8, 1e-5),
 }
 ESTIMATED = ("clients.process_noise", "estimation.initial_mean", "estimation.initial_cov")

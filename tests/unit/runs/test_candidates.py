@@ -119,7 +119,7 @@ def test_what_is_tried_of_each_kind() -> None:
     sizes, windows = {"components": ["6", "12", "24", "36"]}, {"window": ["2", "4"]}
     widths, ridges = {"width": ["16", "64", "128"]}, {"ridge": ["1e-08", "1e-05"]}
     features, degrees = {"features": ["32", "128"]}, {"degree": ["2", "5"]}
-    spectral = sizes | features | {"focus": ["0.7", "0.95"]} | ridges | windows
+    spectral = sizes | features | {"discount": ["1.0", "3.0"]} | ridges | windows
     assert tried(DEFAULT, "paper") == sizes | widths | windows
     assert tried(DEFAULT, "inclusive") == {"kind": ["inclusive"]} | sizes | widths | windows
     assert tried(DEFAULT, "edmd") == {"kind": ["edmd"]} | degrees | ridges | windows
