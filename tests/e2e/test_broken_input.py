@@ -118,6 +118,7 @@ def test_a_site_file(site, text: str, says: str) -> None:
     "words",
     [
         ["run", NUL], ["run", "--out", NUL], ["check", NUL], ["inspect", NUL], ["init", NUL],
+        ["tune", NUL],
         ["export", NUL, "--onnx", "o.onnx"], ["estimate", NUL, *ESTIMATE[1:]], ["status", NUL],
         ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL],
         ["predict", NUL, "z.csv", "--steps", "3"], ["provision", NUL], ["serve", NUL],
