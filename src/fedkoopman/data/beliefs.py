@@ -115,14 +115,17 @@ def beliefs_of(study: Study, system: System, known: Knowledge, tell: Progress) -
         process = doubt * np.diag(np.diag(law.cov))
     if sample:
         tell(f"noise of {site.name}", 0, 1)
-        found = estimate_noise(
-            system, known.sensor, [segment.observations[:ENOUGH] for segment in sample],
-            observation_noise=observation, process_noise=process,
-            initial_mean=law.mean, initial_cov=law.cov,
-            **spread_of(study), inputs=inputs_of(system, sample),
-            structure="diagonal" if auto["observation"] else "fixed",
-            process_structure=_freedom(system, m) if auto["process"] else "fixed",
-        )  # fmt: skip
+        try:
+            found = estimate_noise(
+                system, known.sensor, [segment.observations[:ENOUGH] for segment in sample],
+                observation_noise=observation, process_noise=process,
+                initial_mean=law.mean, initial_cov=law.cov,
+                **spread_of(study), inputs=inputs_of(system, sample),
+                structure="diagonal" if auto["observation"] else "fixed",
+                process_structure=_freedom(system, m) if auto["process"] else "fixed",
+            )  # fmt: skip
+        except ComputationError as error:
+            raise ComputationError(f"{site.name}: {error}") from error
         observation, process = found.observation_noise, found.process_noise
         tell(f"noise of {site.name}", 1, 1)
     if starts:
