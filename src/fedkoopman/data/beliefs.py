@@ -6,6 +6,7 @@ are shared: each site tells what it found and how sure it is, and never a sample
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,7 +84,7 @@ class Beliefs:
     initial_cov: NDArray[np.float64]
 
     @property
-    def initial(self) -> dict[str, NDArray[np.float64]]:
+    def initial(self) -> dict[str, Any]:
         """The initial state, as `fk.estimate` takes it."""
         return {"initial_mean": self.initial_mean, "initial_cov": self.initial_cov}
 
@@ -194,7 +195,7 @@ def _freedom(system: System, observed: int) -> str:
     return "diagonal" if observed >= system.dim else "scalar"
 
 
-def spread_of(study: Study) -> dict[str, float]:
+def spread_of(study: Study) -> dict[str, Any]:
     """Where the sigma points lie, as `fk.estimate` takes it."""
     chosen = study.estimation
     return {"alpha": chosen.alpha, "beta": chosen.beta, "kappa": chosen.kappa}

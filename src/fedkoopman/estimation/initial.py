@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimates import Estimates, estimate
 from fedkoopman.estimation.track_loss import lost_track
 from fedkoopman.sensors import LinearSensor, Sensor
@@ -56,6 +57,7 @@ def first_law(
         doubt: process noise relative to the law's variances, where the options give none.
         options: noise and the like, as `fk.estimate` takes them.
     """
+    checks.observations(list(z), sensor.dim)
     own = initial_law(system)
     guess = np.diag(own.cov) + own.mean**2
     middle, variances, hidden = seen_spread(sensor, z, np.where(guess > 0, guess, 1.0))

@@ -12,8 +12,8 @@ In windows of a segment the normalised innovations squared (NIS) are therefore c
   left to `nis` and to `fedkoopman check`, and where samples are too far apart to be smooth, nothing
   is called lost.
 
-The first window does not count, unless it is the only one: there the filter still looks for the
-initial state, and the smoother mends what it gets wrong.
+In the first window the filter still looks for the initial state, of which it may have been told
+wrong; the smoother mends a few samples. So five times as much is allowed there.
 """
 
 from functools import lru_cache
@@ -30,8 +30,9 @@ WINDOW = 50
 """Samples of a window; a segment that is no multiple has longer ones."""
 FALSE_ALARM = 1e-7
 """Probability, per window, with which a filter that follows crosses the χ² bound."""
-LARGEST = 2.0
-"""Times the expected power that innovations may have in any case."""
+LARGEST, AT_FIRST = 2.0, 5.0
+"""Times the expected power that innovations may have in any case; and in the first of several
+windows."""
 DIFFERENCES = 20
 """Second differences from which the white part is known."""
 
@@ -62,9 +63,10 @@ def _reason(white: np.ndarray | None) -> str:
     worst, found = 0.0, ""
     for first, end in pairwise(edges):
         seen = white[first:end][~np.isnan(white[first:end])]
-        if not len(seen) or (first == 0 and count > 1):
+        if not len(seen):
             continue
-        bound = max(LARGEST, _chi_square_bound(len(seen)))
+        allowed = AT_FIRST if first == 0 and count > 1 else LARGEST
+        bound = max(allowed, _chi_square_bound(len(seen)))
         power = float(np.mean(seen**2)) / level
         if power > bound and power > worst:
             worst = power

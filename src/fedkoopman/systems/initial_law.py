@@ -57,7 +57,7 @@ def later_law(system: System, steps: int, restart: int) -> InitialLaw:
     if restart == 1:
         return initial_law(system)
     length = steps * (min(restart, PIECES) - 1)
-    return law_of_states(simulate(system, length, seed=0, batch=TRAJECTORIES)[:, ::steps])
+    return law_of_states(list(simulate(system, length, seed=0, batch=TRAJECTORIES)[:, ::steps]))
 
 
 def law_of_states(states: Sequence[NDArray[np.float64]]) -> InitialLaw:
@@ -77,7 +77,5 @@ def _describes_the_draws(kind: type[System]) -> bool:
 
 @jax.jit
 def _draws(system: System) -> Array:
-    def draw(i: Array) -> Array:
-        return jnp.asarray(system.initial_state(trajectory_key(0, i)), float)
-
-    return jax.vmap(draw)(jnp.arange(DRAWS))
+    keys = jax.random.split(trajectory_key(0, 0), DRAWS)
+    return jax.vmap(lambda key: jnp.asarray(system.initial_state(key), float))(keys)
