@@ -1,7 +1,6 @@
-"""What a site finds out before it estimates states: its noise, its initial state, parameters.
+"""What a site finds out before it estimates states: its noise and its initial state.
 
-All of it comes from the first of the site's training segments, enough to know it well. Parameters
-are shared: each site tells what it found and how sure it is, and never a sample.
+All of it comes from the first of the site's training segments, enough to know it well.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +15,6 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.estimation import estimate_parameters
 from fedkoopman.estimation.initial import estimated_law, first_law
 from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.paths import shown
@@ -149,43 +147,6 @@ def _first_process_noise(
     if isinstance(system, LocalPolynomial):
         return np.asarray(system.process_noise(1.0)), None
     return np.zeros((system.dim, system.dim)), DOUBT
-
-
-def known_system(
-    study: Study, system: System, sites: Sequence[Knowledge], tell: Progress
-) -> tuple[System, dict[str, tuple[float, float]]]:
-    """The system with its unknown parameters estimated, and these with standard deviations."""
-    guesses = {name: float(value) for name, value in study.system.unknown.items()}
-    if not guesses:
-        return system, {}
-    from fedkoopman.estimation.parameters import combine_parameters
-
-    system = system.with_parameters(**guesses)
-    found = []
-    for place, known in enumerate(sites):
-        tell("unknown parameters", place, len(sites))
-        beliefs = beliefs_of(study, system, known, tell)
-        sample = sample_of(known, float(system.dt))
-        one = estimate_parameters(
-            system, known.sensor, [segment.observations[:ENOUGH] for segment in sample], guesses,
-            observation_noise=beliefs.observation_noise, process_noise=beliefs.process_noise,
-            **beliefs.initial, **spread_of(study), inputs=inputs_of(system, sample),
-        )  # fmt: skip
-        if not one.ok:
-            raise ComputationError(
-                f"{known.site.name}: the filter diverged while estimating "
-                f"{', '.join(guesses)}: give better guesses in system.unknown"
-            )
-        found.append(one)
-    prior = np.array([abs(value) / 2 or 1.0 for value in guesses.values()])
-    mean, cov = combine_parameters(
-        (np.array(list(guesses.values())), np.diag(prior**2)),
-        [(one.mean, one.cov) for one in found],
-    )
-    spread = np.sqrt(np.diag(cov))
-    tell("unknown parameters", len(sites), len(sites))
-    values = {name: (float(m), float(s)) for name, m, s in zip(guesses, mean, spread, strict=True)}
-    return system.with_parameters(**{name: value for name, (value, _) in values.items()}), values
 
 
 def _freedom(system: System, observed: int) -> str:

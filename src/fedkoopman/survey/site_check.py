@@ -21,12 +21,12 @@ from fedkoopman.data.beliefs import (
     Progress,
     beliefs_of,
     inputs_of,
-    known_system,
     sample_of,
     spread_of,
 )
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import least_samples
+from fedkoopman.data.unknown_parameters import known_system
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import (
     ESTIMATORS,
