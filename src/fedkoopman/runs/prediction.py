@@ -12,12 +12,13 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import initial_state, observation_noise
+from fedkoopman.data.beliefs import initial_state, observation_noise
 from fedkoopman.data.observations import Observations, SiteStates
 from fedkoopman.data.segments import segments
 from fedkoopman.data.time_grid import grid_places, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
+from fedkoopman.estimation.initial import seen_spread
 from fedkoopman.koopman.card import state_names
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, enough
@@ -128,6 +129,11 @@ def predict_site(
     elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
         known["initial_mean"] = None
     check_width(observations, sensor)
+    if known["initial_cov"] is None:  # about the model's own mean, unless the site gives one
+        mean, spread, _ = seen_spread(sensor, observations.trajectories, np.ones(dim))
+        own = np.reshape(model.reference_, (-1, dim))[-1]
+        about = own if known["initial_mean"] is None else known["initial_mean"]
+        known["initial_cov"] = np.diag(spread + (mean - about) ** 2)
     kalman = KoopmanFilter(
         model,
         sensor,
