@@ -35,6 +35,14 @@ def run(
     study: StudyFile = None,
     set_values: Settings = None,
     seeds: Seeds = None,
+    recommended: Annotated[
+        bool,
+        typer.Option(
+            "--recommended",
+            help="Learn the model kind, and estimate states the way, that we recommend; otherwise "
+            "as the study says, or as the paper does.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, option("DIR", "Directory of the run; otherwise runs/ and the study's name.")
     ] = None,
@@ -54,7 +62,7 @@ def run(
     if resume and study is None and out is not None:
         chosen = _resumed(out, set_values)
     else:
-        chosen = read_study(study, set_values)
+        chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
     summary = _run(chosen, seeds, out, resume, progress)
 
