@@ -10,7 +10,7 @@ import typer
 from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
-from fedkoopman.errors import ComputationError
+from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
@@ -53,11 +53,17 @@ def run(
             help="Go on with the run in DIR; without STUDY.toml, with the study it was begun with.",
         ),
     ] = False,
+    beside: Annotated[
+        Path | None,
+        option("DIR", "Another run, whose numbers and forecast the report shows beside."),
+    ] = None,
     progress: Bar = True,
 ) -> None:
     """Learn one shared model from all clients' observations, and report on it."""
     from fedkoopman.paths import folder_name
 
+    if beside is not None and not (beside / "study.toml").is_file():
+        raise InputError(f"--beside {beside} is no run directory: give one that a run has made")
     keep_compiled()
     if resume and study is None and out is not None:
         chosen = _resumed(out, set_values)
@@ -68,7 +74,7 @@ def run(
 
     from fedkoopman.reports.run import write_report
 
-    report = write_report(out)
+    report = write_report(out, beside)
     _show(summary)
     nested = out / f"seed-{summary['seeds'][0]}"
     typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
