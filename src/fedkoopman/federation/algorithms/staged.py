@@ -29,7 +29,7 @@ from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.fitting import decayed, longest
+from fedkoopman.koopman.fitting import decayed
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import Training, client_update, train
 
@@ -139,10 +139,11 @@ class StagedLearning:
         if request.kind != "train":
             reply = "seen" if request.kind == "look" else "sums"
             return Message(reply, kind.sums(fixed, features, segments))
-        if longest(segments) < kind.window + max(kind.leads):
+        enough = [states for states in segments if len(states) >= kind.window + max(kind.leads)]
+        if not enough:
             return Message("features", features)  # too short to be trained on, and not for sums
         first, last = collecting(problem.slots), _last_training(problem)
-        drawn = _replayed(problem, segments, asked.seed)
+        drawn = _replayed(problem, enough, asked.seed)
         found = client_update(
             kind,
             _training(problem),
