@@ -15,7 +15,7 @@ and per doubling further out, where states may lie that came after the scale was
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -119,6 +119,10 @@ class Staged(Kind):
     ) -> dict[str, NDArray[np.float64]]:
         """The weights in closed form, from the sums of all sites."""
         return self.unsolved(fixed, features)
+
+    def variants(self) -> list[Self]:
+        """The kind as it is or, where a setting is left open, with each value to choose from."""
+        return [self]
 
     @abstractmethod
     def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
