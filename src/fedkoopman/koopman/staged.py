@@ -22,8 +22,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from fedkoopman.errors import InputError
 from fedkoopman.koopman.kind import Kind, Shapes, Weights
 from fedkoopman.koopman.onnx import Graph
+from fedkoopman.systems.checks import number
 
 __all__ = ["BINS", "Arrays", "Staged", "bounds_of", "held_graph", "range_counts"]
 
@@ -47,6 +49,16 @@ class Staged(Kind):
     """
 
     algorithm: ClassVar[str] = "staged"
+
+    def settle_ridge(self, name: str = "ridge") -> None:
+        """Check the share of the largest mean square below which directions are left out."""
+        value = number(getattr(self, name), name)
+        if not 0 <= value < 1:
+            raise InputError(
+                f"{name} is {value:g}: it must be at least 0 and below 1, a share of the largest "
+                "mean square"
+            )
+        object.__setattr__(self, name, float(value))
 
     # First stage: the scale
 

@@ -30,6 +30,7 @@ from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.fitting import decayed
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import Training, client_update, train
 
@@ -48,6 +49,10 @@ FIXED, FEATURES, SUMS, MODEL = "scale.", "features.", "sums.", "model."
 
 class StagedLearning:
     """The stages, for any kind that has some of them."""
+
+    def check_kind(self, kind: Kind) -> None:
+        """Refuse kinds that are not made of sums."""
+        _staged(kind)
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """Requests and replies of every stage that the kind has."""
@@ -255,7 +260,10 @@ def _looks(problem: Problem, state: Arrays, slot: int) -> bool:
 
 
 def _kind(problem: Problem) -> Staged:
-    kind = problem.architecture
+    return _staged(problem.architecture)
+
+
+def _staged(kind: Kind) -> Staged:
     if not isinstance(kind, Staged):
         raise InputError(
             f"the algorithm staged learns kinds that are made of sums, and {kind.name} is not: "
