@@ -16,11 +16,12 @@ from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.estimates import cores
 from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
-from fedkoopman.federation.workers import Workers
+from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.runs.comparison import answer, benefit_entry, compared, holdings_of
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told
@@ -205,9 +206,24 @@ def _run(
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
+        summary |= _benefit(runs[seeds[0]], sites)
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
+
+
+def _benefit(one: _Seed, sites: Sites) -> dict[str, Any]:
+    """The first seed's model beside what it should beat; sites are asked as a server asks them."""
+    problem, holdings = one.experiment.problem, holdings_of(one.experiment, sites)
+    with Workers(cores()) as workers:
+
+        def exchange(request: Message) -> dict[str, Message]:
+            replies = workers.map(
+                Urgency.TRAIN, lambda own: answer(problem, request, own), holdings.values()
+            )
+            return dict(zip(holdings, replies, strict=True))
+
+        return benefit_entry(problem, compared(problem, one.final, exchange))
 
 
 def _seeds(study: Study, seeds: int | Sequence[int] | None) -> tuple[int, ...] | None:
