@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.durable import written_whole
+from fedkoopman.reports.benefit import benefit_section, benefit_sentence
 from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, curves_figure
 from fedkoopman.reports.page import Cell, Page, number
 from fedkoopman.reports.run_files import (
@@ -44,6 +45,7 @@ def write_report(directory: str | Path) -> Path:
 def _page(run: RunFiles) -> Page:
     page = Page(str(run.study.get("name", "unnamed study")))
     _overview(page, run)
+    benefit_section(page, run)
     _learning(page, run)
     sites_section(page, run)
     _clients(page, run)
@@ -66,6 +68,7 @@ def _overview(page: Page, run: RunFiles) -> None:
     page.paragraph(" · ".join(facts), "lede")
     if run.summary is None:
         page.paragraph(_progress(run), "notice")
+    benefit_sentence(page, run)
     page.without_scripts("The charts need JavaScript. The numbers in the tables do not.")
 
     several = len(run.seeds) > 1
