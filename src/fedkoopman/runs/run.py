@@ -24,7 +24,7 @@ from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.comparison import answer, benefit_entry, compared, holdings_of
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
-from fedkoopman.runs.run_directory import RunDirectory, seconds_told
+from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.signals import signals_as_events
@@ -187,8 +187,9 @@ def _run(
                     progress(Progress(seed, last["slot"], study.slots, last))
     began = time.monotonic()
     old = seconds_told(directory.path) if directory else None
-    if all(one.finished for one in runs.values()) and old is not None:
-        seconds = old
+    before: dict[str, Any] = {}
+    if directory and old is not None and all(one.finished for one in runs.values()):
+        seconds, before = old, summary_in(directory.path)
     else:
         _drive(runs, progress, checkpoint_seconds)
         seconds = max(one.before for one in runs.values()) + time.monotonic() - began
@@ -206,7 +207,9 @@ def _run(
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
-        summary |= _benefit(runs[seeds[0]], sites)
+        # What sites learn alone takes as long as the run: it is not learned again.
+        known = {"benefit": before["benefit"]} if "benefit" in before else None
+        summary |= known or _benefit(runs[seeds[0]], sites)
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
