@@ -176,6 +176,7 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
+    from fedkoopman.reports.benefit import show_benefit
     from fedkoopman.reports.tables import new_table, plain_console, site_errors
 
     steps = len(next(iter(summary["sites"].values()))["observation_error"])
@@ -197,3 +198,4 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
             typer.echo(f"dropped at {name}: {more} more, see summary.json", err=True)
     for name, value in summary["parameters"].items():
         typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")
+    show_benefit(summary)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.durable import written_whole
+from fedkoopman.reports.benefit import benefit_section, benefit_sentence
 from fedkoopman.reports.beside import beside_section
 from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, curves_figure
 from fedkoopman.reports.page import Cell, Page, number
@@ -51,6 +52,7 @@ def _page(run: RunFiles, other: RunFiles | None) -> Page:
     _overview(page, run)
     if other is not None:
         beside_section(page, run, other)
+    benefit_section(page, run)
     _learning(page, run)
     sites_section(page, run)
     _clients(page, run)
@@ -73,6 +75,7 @@ def _overview(page: Page, run: RunFiles) -> None:
     page.paragraph(" · ".join(facts), "lede")
     if run.summary is None:
         page.paragraph(_progress(run), "notice")
+    benefit_sentence(page, run)
     page.without_scripts("The charts need JavaScript. The numbers in the tables do not.")
 
     several = len(run.seeds) > 1
