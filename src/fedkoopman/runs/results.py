@@ -95,14 +95,10 @@ def finished_model(
         list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
         for one in sums
     ]
-    relift = 0
-    if all("ways" in one for one in sums):
-        squares, reached = (np.sum([one[n] for one in sums], axis=0) for n in ("ways", "reached"))
-        relift = better_way(squares, reached)
     return bare_model(
         problem,
         weights,
-        relift=relift,
+        relift=relift_of(sums),
         reference=np.tile(mean, problem.architecture.window),
         noise=noise_of_sums(bare_model(problem, weights).learned_, groups),
         information={
@@ -116,6 +112,18 @@ def finished_model(
             "samples": samples_of(records),
         },
     )
+
+
+def relift_of(sums: Sequence[Mapping[str, NDArray]]) -> int:
+    """The better way to forecast, by all holders of test data; 0 for the paper's network.
+
+    Arguments:
+        sums: of `measured_sums`, one per holder.
+    """
+    if not sums or not all("ways" in one for one in sums):
+        return 0
+    squares, reached = (np.sum([one[n] for one in sums], axis=0) for n in ("ways", "reached"))
+    return better_way(squares, reached)
 
 
 def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def exchanged(study: Study, sites: Sites) -> tuple[list[tuple[Message, Message]]
         said.extend((request, reply) for reply in replies.values())
         return replies
 
-    return said, compared(problem, model, exchange)
+    return said, compared(problem, model, 0, exchange)
 
 
 def test_messages_fit_their_schemas_and_have_no_room_for_states(study: Study, sites: Sites) -> None:
