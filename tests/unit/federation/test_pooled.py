@@ -11,6 +11,7 @@ from reference import dictionaries as twin
 from unit.deploy.in_memory import LABS, Sites, small_study
 
 import fedkoopman as fk
+from fedkoopman.deploy.wire import Ask
 from fedkoopman.federation.sites import schedule
 from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.runs.experiment import experiment_of
@@ -171,6 +172,32 @@ def test_a_served_federation_equals_pooled_least_squares_whoever_was_away(
     early = [one for n, one in slots[1] if n in here]
     assert early, "nobody who is there has data in the first slot: choose another seed"
     assert_pooled(model, segments, early)
+
+
+@pytest.mark.parametrize("dropped", ["add-all", "add"])
+def test_a_reply_that_is_lost_is_counted_once_when_it_comes_again(
+    dropped, folder, prepared, tmp_path
+):
+    study = small_study(folder / "study", VALUES)
+    lost: list[int] = []
+
+    def lose(site, requests, replies):
+        """The first two replies of a site to such a request come to nobody."""
+        asked = [one for one in requests if isinstance(one, Ask) and one.message.kind == dropped]
+        if site == "lab-b" and asked and len(lost) < 2:
+            lost.append(asked[0].slot)
+            return None
+        return replies
+
+    sites = Sites(study, tmp_path / "sites", twist=lose)
+    sites.serve(tmp_path / "served")
+    arrived, trained, waiting = sites.account()
+    sites.close()
+    slots = came(study, prepared)
+    segments = [one for slot in slots for _, one in slot]
+    assert len(lost) == 2 and waiting == 0 and arrived == trained == sum(map(len, segments))
+    model = fk.load_model(tmp_path / "served" / "model.safetensors")
+    assert_pooled(model, segments, [one for _, one in slots[1]])
 
 
 def test_baselines_are_the_same_model_from_all_data_in_one_place(folder, prepared):
