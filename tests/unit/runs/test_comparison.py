@@ -44,7 +44,7 @@ def exchanged(study: Study, sites: Sites) -> tuple[list[tuple[Message, Message]]
     experiment = experiment_of(study, study.seed, sites)
     problem, held = experiment.problem, holdings_of(experiment, sites)
     model = problem.algorithm.model(problem, problem.algorithm.begin(problem))
-    said = []
+    said: list[tuple[Message, Message]] = []
 
     def exchange(request: Message) -> dict[str, Message]:
         replies = {name: answer(problem, request, own) for name, own in held.items()}
