@@ -34,20 +34,13 @@ def held_out(study: fk.Study) -> Swings:
 
 
 def lifted_once(model: fk.DeepKoopman) -> Forecaster:
-    """Lift, apply K again and again, decode."""
-    return lambda x, steps: model.predict(x[:-steps], n_steps=steps)
+    """Lift, apply K again and again, and decode."""
+    return lambda x, steps: model.predict(x, n_steps=steps, relift=0)[:-steps]
 
 
 def lifted_again(model: fk.DeepKoopman) -> Forecaster:
     """Lift, apply K and decode in every step."""
-
-    def forecast(x: np.ndarray, steps: int) -> np.ndarray:
-        ahead = x[:-steps]
-        for _ in range(steps):
-            ahead = model.predict(ahead, n_steps=1)
-        return ahead
-
-    return forecast
+    return lambda x, steps: model.predict(x, n_steps=steps, relift=1)[:-steps]
 
 
 def holding(x: np.ndarray, steps: int) -> np.ndarray:
