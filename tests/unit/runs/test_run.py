@@ -259,7 +259,7 @@ def test_per_client_noise_and_beliefs_do_not_cost_a_filter_each(tiny: fk.Study) 
     )
     sites = Sites(experiment_of(study, 0), perfect=False)
     wanted = [Address(1, 0), Address(1, 1)]
-    assert len(sites._groups(wanted)) == 1
+    assert len(sites._groups(wanted, sites.lanes)) == 1
     with Workers(1) as pool:
         together = sites.segments(wanted, pool)
         for address in wanted:
