@@ -77,6 +77,8 @@ def test_a_tuning_is_tabulated_and_its_best_study_runs(tiny) -> None:
     assert "rung" not in again.err
 
 
+# Half a minute each; tests/unit/runs/test_tune.py stops a tuning everywhere, within the process.
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_stopped_anywhere_and_resumed_it_ends_the_same(tiny, stop: signal.Signals) -> None:
     only = ["--set", "slots=80", "--set", "algorithm.name=fedavg-m"]  # kinds that compile fast
