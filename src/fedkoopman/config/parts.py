@@ -26,6 +26,9 @@ from fedkoopman.systems import System, by_name
 from fedkoopman.systems.user import check_own_system
 from fedkoopman.user_code import is_reference, load_object, plain_function
 
+USUAL_HORIZON = 30
+"""Of the kind spectral, in steps; where a third of a segment holds fewer, it has those."""
+
 if TYPE_CHECKING:
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.config.study import Study
@@ -242,17 +245,23 @@ def method_of(study: "Study") -> str:
 
 
 def architecture_of(study: "Study", system: System) -> "Kind":
-    """The study's model kind with its sizes."""
-    if study.network.components_for(system.dim) < system.dim:
+    """The study's model kind with its sizes; what is "auto" the kind decides."""
+    with _naming("network.kind"):
+        kind = KINDS.find(study.network.kind, study.root)
+    given = {name: value for name, value in study.network.table().items() if value != "auto"}
+    window, depth = study.network.window, study.network.depth
+    reach = (study.segments.steps // 3 - window) // depth
+    if study.network.horizon == "auto" and reach < USUAL_HORIZON:
+        given["horizon"] = max(1, reach)
+    with _naming("network"):
+        given.setdefault("components", kind.usual_components(system.dim, given))
+    if given["components"] < system.dim:
         raise InputError(
             f"network.components is {study.network.components}, smaller than the state of "
             f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
         )
-    with _naming("network.kind"):
-        kind = KINDS.find(study.network.kind, study.root)
-    settings = study.network.table() | {"components": study.network.components_for(system.dim)}
     with _naming("network"):
-        return kind.of(state_dim=system.dim, **settings)
+        return kind.of(state_dim=system.dim, **given)
 
 
 def algorithm_of(study: "Study") -> "Algorithm":

@@ -224,10 +224,41 @@ class NetworkSection(Section):
     activation: str = key("relu", Choice(ACTIVATIONS), "Activation after each hidden layer")
     window: int = key(1, Whole(1), "Consecutive states that the encoder sees at once", "μ")
     depth: int = key(1, Whole(1), "Samples by which one application of K advances", "τ")
-
-    def components_for(self, state_dim: int) -> int:
-        """The size of K for a system of so many states."""
-        return 4 * state_dim if isinstance(self.components, str) else self.components
+    degree: int = key(
+        3, Whole(1, 12), "Highest degree of the monomials in a dictionary (edmd, spectral)"
+    )
+    dictionary: str = key(
+        "polynomial",
+        Choice(("polynomial", "fourier", "rbf")),
+        "Functions of the kind edmd: monomials, random Fourier features or Gaussians",
+    )
+    features: int | str = key(
+        "auto",
+        Auto(Whole(1)),
+        "Units per layer of features (spectral; auto is 64), or how many random functions there "
+        "are (edmd; auto is 100)",
+    )
+    learned: bool = key(
+        True, Flag(), "Whether the features of the kind spectral are trained, or stay random"
+    )
+    horizon: int | str = key(
+        "auto",
+        Auto(Whole(1)),
+        "Steps of the future by which the kind spectral chooses its components; auto is 30, or "
+        "what a third of a segment holds",
+    )
+    focus: float | str = key(
+        "auto",
+        Auto(Real(0.0, 1.0, above=True)),
+        "Weight of each further step of that future: small for near forecasts, large for far ones; "
+        "auto is 0.85",
+    )
+    ridge: float | str = key(
+        "auto",
+        Auto(Real(0.0)),
+        "Share of the largest mean square below which directions of a dictionary are left out; "
+        "auto is 1e-12 for edmd and 1e-10 for spectral",
+    )
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,13 @@ class Problem:
 
     @property
     def dtype(self) -> np.dtype:
-        """Of weights and training."""
+        """Of training."""
         return np.dtype(self.training.precision)
+
+    @property
+    def model_dtype(self) -> np.dtype:
+        """Of the model's weights."""
+        return np.dtype(self.architecture.precision or self.training.precision)
 
     @property
     def thresholds(self) -> NDArray[np.float64]:
@@ -112,6 +117,8 @@ class Answered(NamedTuple):
     message: Message
     samples: int
     """How many samples it was computed from."""
+    clients: tuple[int, ...]
+    """Whose samples; more than one client's where the server computes the answer itself."""
 
 
 class Algorithm(Protocol):

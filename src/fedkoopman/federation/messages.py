@@ -80,6 +80,7 @@ class Schema:
         data: of a request, which of a site's segments the answer is computed from. "waiting": those
             that arrived since the last answer that became part of the server's state; this answer
             spends them. "arrived": all that ever arrived; none are spent. "none": no data.
+        spend: of a request for "arrived" data, whether the answer spends those that wait after all.
         changes: of a reply, whether its arrays are new values of the request's arrays of the same
             names, so that the size of the change can be judged.
         additive: of a reply, whether the server needs only the sum over sites.
@@ -90,13 +91,14 @@ class Schema:
     numbers: Mapping[str, NumberField] = field(default_factory=dict)
     reply: str = ""
     data: str = "waiting"
+    spend: bool = False
     changes: bool = False
     additive: bool = False
 
     @property
     def spends(self) -> bool:
-        """Whether an answer to this request spends the segments that it is computed from."""
-        return self.data == "waiting"
+        """Whether an answer to this request spends the segments that wait."""
+        return self.data == "waiting" or self.spend
 
     def fault(self, message: Message) -> str:
         """What is wrong with a message, after "sends …"; empty if it fits."""

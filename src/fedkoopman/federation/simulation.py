@@ -133,7 +133,7 @@ def _run_slot(
     judged: list[Judged] = []
     for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answer, jobs), strict=True):
         reason = fault_of(schemas, job.request, reply)
-        judged += [Judged(job.clients[0], job.samples, reply, reason)]
+        judged += [Judged(job.clients[0], job.samples, reply, reason, together=job.clients)]
         judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
     arrays, told = concluded(problem, state.arrays, slot, judged)
     again = looks_again(schemas)
@@ -168,7 +168,7 @@ class Job(NamedTuple):
     """Who holds the segments; more than one where the server computes the answer itself."""
     samples: int
     spends: bool
-    """Whether the answer spends the segments."""
+    """Whether the answer spends the segments that wait."""
 
 
 def jobs_of(
@@ -192,7 +192,7 @@ def jobs_of(
         seed = subseed(experiment.seed, "training", slot, client.identity)
         size = sum(samples(experiment, address) for address in addresses)
         own = Asked(slot, seed, client.learning_rate)
-        jobs.append(Job(request, addresses, own, (n,), size, data == "waiting"))
+        jobs.append(Job(request, addresses, own, (n,), size, schemas[request.kind].spends))
     if not scheme.central or not jobs:
         return buffered, jobs
     everything = tuple(address for job in jobs for address in job.segments)

@@ -47,6 +47,7 @@ class Judged:
         reply: what it answered, if that fits its schema.
         reason: why what it sent is refused; empty if it is not.
         answered: whether it sent something that could be judged, so that its data are spent.
+        together: clients whose data the reply is computed from, where it is not this one alone.
     """
 
     client: int
@@ -54,6 +55,7 @@ class Judged:
     reply: Message | None = None
     reason: str = ""
     answered: bool = True
+    together: tuple[int, ...] = ()
 
     @property
     def accepted(self) -> bool:
@@ -109,7 +111,7 @@ def concluded(
 ) -> tuple[Arrays, dict[str, Any]]:
     """The algorithm's next state from the replies that count; without any, the state stays."""
     good = {
-        one.client: Answered(one.reply, one.samples)
+        one.client: Answered(one.reply, one.samples, one.together or (one.client,))
         for one in judged
         if one.accepted and one.reply is not None
     }

@@ -47,6 +47,8 @@ class Kind(ABC):
 
     name: ClassVar[str]
     algorithm: ClassVar[str] = "fedavg-m"
+    precision: ClassVar[str | None] = None
+    """Of its weights, where that is not the precision of training."""
 
     state_dim: int
     components: int
@@ -66,6 +68,15 @@ class Kind(ABC):
         """One shape, from those of the given settings that this kind has."""
         known = {one.name for one in fields(cls)}
         return cls(**{name: value for name, value in settings.items() if name in known})
+
+    @classmethod
+    def usual_components(cls, state_dim: int, settings: Mapping[str, Any]) -> int:
+        """The dimension of the lifted state where nobody says which.
+
+        Arguments:
+            settings: all others, also those that this kind does not have.
+        """
+        return 4 * state_dim
 
     @property
     def input_dim(self) -> int:
@@ -151,6 +162,39 @@ class Kind(ABC):
             f"the model kind {self.name} has no loss, so it cannot be trained by gradients: "
             "choose another kind"
         )
+
+    # Gradient training
+
+    @property
+    def leads(self) -> tuple[int, ...]:
+        """How many samples ahead the windows lie that training looks at."""
+        return (self.depth,)
+
+    @property
+    def trainee(self) -> Weights:
+        """What training changes: a tree of the right shapes, whose values mean nothing."""
+        return self.template
+
+    def loss(
+        self,
+        trained: Weights,
+        fixed: Mapping[str, Any],
+        x: Float[Array, "input n"],
+        ahead: tuple[Float[Array, "input n"], ...],
+        share: Float[Array, " n"] | None,
+        loss_weights: tuple[float, float, float],
+    ) -> Float[Array, ""]:
+        """The number that training makes small.
+
+        Arguments:
+            trained: of the form of `trainee`.
+            fixed: arrays that the loss needs and training leaves alone.
+            x: one window per column.
+            ahead: the windows that follow, one array for each of `leads`.
+            share: each sample's share in the mean, where it is not 1/n (0 for padding).
+            loss_weights: w₁, w₂, w₃.
+        """
+        return self.losses(trained, x, ahead[0], share).weighted(loss_weights)
 
     # The model file
 

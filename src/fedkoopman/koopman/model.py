@@ -11,11 +11,12 @@ import numpy as np
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.koopman.fitting import fitted_weights
 from fedkoopman.koopman.forecast import lifted_noise
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
-from fedkoopman.koopman.training import Training, check_training, client_update
+from fedkoopman.koopman.training import Training, check_training
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.systems.checks import check_count, check_seed
 
@@ -192,9 +193,8 @@ class DeepKoopman(Fitted):
         if largest > np.finfo(dtype).max:
             raise InputError(f"X has {largest:g}, too large for {dtype}: scale the states")
         weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.weights)
-        segments = [part.astype(dtype) for part in given.parts]
         seed = self._seed(1 + start.updates)
-        weights = client_update(architecture, training, weights, segments, seed=seed)
+        weights = fitted_weights(architecture, training, weights, given.parts, seed=seed)
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
             raise ComputationError(
                 f"training diverged, the weights are not finite after {training.epochs} epochs: "

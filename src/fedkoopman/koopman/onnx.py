@@ -64,6 +64,12 @@ class Graph:
         """Add x + by."""
         return self.add("Add", x, self.constant(by))
 
+    def columns(self, x: str, places: Any) -> str:
+        """Add the columns of x at some places."""
+        name = f"places_{len(self.nodes)}"
+        self.constants[name] = self.onnx.numpy_helper.from_array(np.asarray(places, np.int64), name)
+        return self.add("Gather", x, name, axis=-1)
+
     def affine(self, x: str, matrix: Any, offset: Any, name: str) -> str:
         """Add x Wᵀ + b, for rows x.
 

@@ -6,7 +6,7 @@ weights bit for bit, whoever else trains at the time; both cores are used by tra
 at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -88,22 +88,29 @@ def client_update(
     *,
     seed: int,
     learning_rate: float | None = None,
+    fixed: Mapping[str, NDArray] | None = None,
 ) -> Weights:
     """Train `weights` on `segments`, each (T, d), and return the new weights as NumPy arrays.
 
     Arguments:
+        weights: what training changes, of the form of `architecture.trainee`.
         seed: of the order in which samples come.
         learning_rate: η of this client, where it is not the common one.
+        fixed: what the kind's loss needs beside them.
     """
-    starts = window_starts([len(s) for s in segments], architecture.window, architecture.depth)
+    lengths, ahead = [len(s) for s in segments], max(architecture.leads)
+    starts = window_starts(lengths, architecture.window, ahead)
     order = shuffled(starts, training.epochs, seed)
-    return train(
-        architecture, training, weights, np.concatenate(list(segments)), order, learning_rate
-    )
+    states = np.concatenate(list(segments))
+    return train(architecture, training, weights, states, order, learning_rate, fixed)
 
 
 def window_starts(lengths: Sequence[int], window: int, depth: int) -> NDArray[np.int32]:
-    """Where windows start in the joined segments; no window and no target crosses a boundary."""
+    """Where windows start in the joined segments; no window and no target crosses a boundary.
+
+    Arguments:
+        depth: how many samples ahead the farthest target lies.
+    """
     ends = np.cumsum(lengths)
     starts = [
         np.arange(end - length, end - window - depth + 1, dtype=np.int32)
@@ -131,12 +138,14 @@ def train(
     states: NDArray,
     order: NDArray[np.int32],
     learning_rate: float | None = None,
+    fixed: Mapping[str, NDArray] | None = None,
 ) -> Weights:
     """Train on samples in a given order.
 
     Arguments:
         states: all segments joined, (T, d).
         order: (E, n), starts of windows.
+        fixed: what the kind's loss needs beside the weights.
     """
     dtype = np.dtype(training.precision)
     n, batch = order.shape[1], training.batch
@@ -153,6 +162,7 @@ def train(
     with jax.enable_x64(dtype == np.float64):
         trained = _train(
             vector,
+            {name: np.asarray(leaf, dtype) for name, leaf in (fixed or {}).items()},
             padded,
             slots,
             np.int32(n),
@@ -172,6 +182,7 @@ def train(
 @one_core("architecture", "training")
 def _train(
     vector: Float[Array, " parameters"],
+    fixed: dict[str, Array],
     states: Float[Array, "state room"],
     order: Int[Array, "epochs room"],
     n: Int[Array, ""],
@@ -190,10 +201,10 @@ def _train(
         epoch, first = i // batches, (i % batches) * batch
         starts = jax.lax.dynamic_slice(order, (epoch, first), (1, batch))[0]
         # Both halves in one gather; padding of a short batch has no share in the mean.
-        x, target = _windows(states, starts, architecture)
+        x, *ahead = _windows(states, starts, architecture)
         share = (first + jnp.arange(batch) < n) / jnp.minimum(n - first, batch).astype(dtype)
         gradient = jax.grad(
-            lambda w: architecture.losses(w, x, target, share).weighted(training.loss_weights)
+            lambda w: architecture.loss(w, fixed, x, tuple(ahead), share, training.loss_weights)
         )(_weights(vector, architecture))
         flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
         direction, memory = adam.update(flat, memory, vector)
@@ -205,16 +216,17 @@ def _train(
 
 def _windows(
     states: Float[Array, "state room"], starts: Int[Array, " n"], architecture: Kind
-) -> tuple[Float[Array, "input n"], Float[Array, "input n"]]:
-    """X = [x_{k−μ+1} … x_k] and X^τ, one column each."""
-    n, both = len(starts), jnp.concatenate([starts, starts + architecture.depth])
-    parts = [states[:, both + i] for i in range(architecture.window)]
+) -> list[Float[Array, "input n"]]:
+    """X = [x_{k−μ+1} … x_k] and the windows that follow it by each of the leads, in columns."""
+    n, leads = len(starts), architecture.leads
+    every = jnp.concatenate([starts, *(starts + lead for lead in leads)])
+    parts = [states[:, every + i] for i in range(architecture.window)]
     joined = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=0)
-    return joined[:, :n], joined[:, n:]
+    return [joined[:, i * n : (i + 1) * n] for i in range(1 + len(leads))]
 
 
 def _weights(vector: Float[Array, " parameters"], architecture: Kind) -> Weights:
-    leaves, structure = jax.tree.flatten(architecture.template)
+    leaves, structure = jax.tree.flatten(architecture.trainee)
     bounds = np.cumsum([leaf.size for leaf in leaves])[:-1].tolist()
     parts = jnp.split(vector, bounds)
     return jax.tree.unflatten(

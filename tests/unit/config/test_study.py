@@ -30,7 +30,6 @@ def again(study: Study) -> Study:
 def test_the_default_is_the_papers() -> None:
     assert Study() == DEFAULT
     assert (DEFAULT.slots, DEFAULT.clients.count, DEFAULT.segments.steps) == (200, 5, 300)
-    assert DEFAULT.network.components_for(3) == 12
     assert DEFAULT.training.loss_weights == (1 / 3, 1 / 3, 1 / 3)
     DEFAULT.check()
 
@@ -141,7 +140,9 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "network.window": 2, "network.depth": 2, "training.epochs": 3, "training.batch": 3,
         "training.learning_rate": 1, "training.weight_decay": 1, "training.decay": 1,
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
-        "network.kind": "own.py:Linear",
+        "network.kind": "own.py:Linear", "network.degree": 2, "network.dictionary": "rbf",
+        "network.features": 7, "network.learned": False, "network.horizon": 4,
+        "network.focus": 0.5, "network.ridge": 1e-6,
         "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,

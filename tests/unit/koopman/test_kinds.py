@@ -111,7 +111,9 @@ def test_a_file_is_never_a_reason_to_run_code(tmp_path, monkeypatch):
     for name in ("linear", REFERENCE):
         monkeypatch.setattr(Linear, "name", name)
         FITTED.save(path)
-        with pytest.raises(InputError, match=r"of the kind .*, and installed are paper") as caught:
+        with pytest.raises(
+            InputError, match=r"of the kind .*, and installed are edmd, inclusive, paper, spectral"
+        ) as caught:
             load_model(path)
         assert "\n" not in str(caught.value)
     monkeypatch.setattr(Linear, "name", "linear")
@@ -197,4 +199,4 @@ def test_names_are_listed_without_jax():
     code = "import sys; from fedkoopman.koopman.kinds import KINDS; "
     code += "print(*KINDS, 'jax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.split() == ["paper", "False"]
+    assert run.stdout.split() == ["edmd", "inclusive", "paper", "spectral", "False"]

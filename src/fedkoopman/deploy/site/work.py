@@ -82,8 +82,8 @@ class Work:
     def model(self, arrays: Arrays) -> Any:
         """The weights of a model that came from outside, if it is one of this study's."""
         for name, leaf in arrays.items():
-            if leaf.dtype != self.problem.dtype:
-                raise InputError(f"{name} is {leaf.dtype}, not {self.problem.dtype}: refused")
+            if leaf.dtype != (expected := self.problem.model_dtype):
+                raise InputError(f"{name} is {leaf.dtype}, not {expected}: refused")
             if not np.isfinite(leaf).all():
                 raise InputError(f"{name} has entries that are not finite: refused")
         return self.problem.architecture.from_named(arrays)
@@ -163,8 +163,7 @@ class SiteAnswers:
         """The answer that is asked for: the kept one or, to another message, a new one."""
         schema = self._work.check_request(request.message)
         if not schema.spends:
-            states = self._buffer.arrived(request.slot) if schema.data == "arrived" else []
-            return self._answered(request, states)
+            return self._answered(request, self._states(schema, request.slot))
         base, kept = message_digest(request.message), self._buffer.kept(request.slot)
         if kept is not None and kept.base == base:
             with suppress(InputError):  # kept by another version: computed again
@@ -176,9 +175,15 @@ class SiteAnswers:
                 f"{ANSWERS} different requests were answered in slot {request.slot}: a slot has "
                 "one, see why the server sends others"
             )
-        answered = self._answered(request, self._buffer.states(request.slot))
+        answered = self._answered(request, self._states(schema, request.slot))
         self._buffer.keep(request.slot, base, encode_replies(self._envelope, [answered]))
         return answered
+
+    def _states(self, schema: Schema, slot: int) -> list[NDArray[np.float64]]:
+        """The segments that a request is answered from."""
+        if schema.data == "none":
+            return []
+        return self._buffer.arrived(slot) if schema.data == "arrived" else self._buffer.states(slot)
 
     def _answered(self, request: Ask, states: list) -> Answered:
         message = self._work.answer(request.slot, request.message, states)

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators import aggregate
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
+from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import client_update, train
 
 __all__ = ["FedAvgM"]
@@ -42,6 +44,11 @@ class FedAvgM:
         """The untrained model."""
         seed = subseed(problem.seed, "weights")
         kind = problem.architecture
+        if isinstance(kind, Staged):
+            raise InputError(
+                f"the algorithm fedavg-m trains whole models, and the model kind {kind.name} is "
+                'learned in stages: give algorithm.name = "auto"'
+            )
         return kind.named(kind.initialise(seed=seed, dtype=problem.dtype))
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:

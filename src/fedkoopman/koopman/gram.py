@@ -1,0 +1,163 @@
+"""Sums of products of lifted states, and what is solved from them.
+
+For a dictionary ψ and windows k that are followed, in their segment, by L steps (by one if L = 0),
+
+    G = Σ ψ_k ψ_kᵀ      S = Σ ψ_k ψ_{k+τ}ᵀ      A_l = Σ ψ_k u_{k+lτ}ᵀ,   l = 1 … L,
+
+with u the standardised states. All sums are over the same windows: a window near the end of a
+segment that took part in some of them only would bias what is solved. They add up over sites, so
+that what is solved from them is what the pooled data would give. Sums run over blocks of one fixed
+size in the order of the data, by one compiled function on one core: the same data give the same
+sums in every process.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from numpy.typing import NDArray
+
+from fedkoopman.compilation import one_core
+
+__all__ = ["contained", "gram_shapes", "gram_sums", "least_squares", "whitening"]
+
+BLOCK = 1024
+"""Windows that are lifted together."""
+
+Float64 = NDArray[np.float64]
+Lift = Callable[[Mapping[str, Any], Array], Array]
+
+
+def gram_shapes(size: int, state_dim: int, ahead: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the sums of a dictionary of so many functions.
+
+    Arguments:
+        ahead: L.
+    """
+    return {
+        "gram": (size, size),
+        "shift": (size, size),
+        "ahead": (ahead, size, state_dim),
+        "pairs": (1,),
+    }
+
+
+def gram_sums(
+    lift: Lift,
+    weights: Mapping[str, Any],
+    segments: Sequence[Float64],
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    window: int,
+    depth: int,
+) -> dict[str, Float64]:
+    """G, S, all A_l and the number of windows.
+
+    Arguments:
+        lift: ψ of standardised windows, one per column; hashable, as it chooses what is compiled.
+        weights: what ψ needs.
+        segments: standardised states (T_i, d).
+        shapes: from `gram_shapes`.
+    """
+    total = {name: np.zeros(shape) for name, shape in shapes.items()}
+    ahead = shapes["ahead"][0]
+    wide = {name: np.asarray(leaf, np.float64) for name, leaf in weights.items()}
+    with jax.enable_x64(True):
+        for states, left in _blocks(segments, window, max(ahead, 1) * depth):
+            found = _block(wide, states, left, lift=lift, window=window, depth=depth, ahead=ahead)
+            for name, part in zip(total, found, strict=True):
+                total[name] += np.asarray(part)
+    return total
+
+
+def _blocks(
+    segments: Sequence[Float64], window: int, reach: int
+) -> Iterator[tuple[Float64, NDArray[np.int32]]]:
+    """All windows in blocks: states (d, BLOCK + what follows) and, for each window, how many
+    samples its segment has after it (negative where the window itself does not fit)."""
+    lengths = [len(states) for states in segments]
+    if not sum(lengths):
+        return
+    states = np.concatenate([np.asarray(one, np.float64) for one in segments])
+    ends = np.repeat(np.cumsum(lengths), lengths) - 1
+    left = (ends - np.arange(len(states)) - (window - 1)).astype(np.int32)
+    halo = window - 1 + reach
+    blocks = -(-len(states) // BLOCK)
+    padded = np.zeros((states.shape[1], blocks * BLOCK + halo))
+    padded[:, : len(states)] = states.T
+    room = np.full(blocks * BLOCK, -1, np.int32)
+    room[: len(states)] = left
+    for first in range(0, blocks * BLOCK, BLOCK):
+        yield padded[:, first : first + BLOCK + halo], room[first : first + BLOCK]
+
+
+@one_core("lift", "window", "depth", "ahead")
+def _block(
+    weights: dict[str, Array],
+    states: Float[Array, "state room"],
+    left: Int[Array, " block"],
+    *,
+    lift: Lift,
+    window: int,
+    depth: int,
+    ahead: int,
+) -> tuple[Array, ...]:
+    """The sums of one block, in the order of `gram_shapes`."""
+    n, state_dim = len(left), len(states)
+    u = jnp.concatenate([states[:, i : i + n + depth] for i in range(window)])
+    lifted = lift(weights, u)
+    counts = left >= max(ahead, 1) * depth
+    now = jnp.where(counts, lifted[:, :n], 0.0)
+    first = [window - 1 + depth * step for step in range(1, ahead + 1)]
+    # One product for all that is multiplied by ψ_k.
+    right = jnp.concatenate(
+        [
+            lifted[:, :n],
+            lifted[:, depth : depth + n],
+            *(states[:, i : i + n] for i in first),
+        ]
+    )
+    product, size = now @ right.T, len(lifted)
+    future = product[:, 2 * size :].reshape(size, ahead, state_dim).swapaxes(0, 1)
+    pairs = jnp.sum(counts).astype(now.dtype)[None]
+    return product[:, :size], product[:, size : 2 * size], future, pairs
+
+
+def whitening(gram: Float64, pairs: float, ridge: float) -> Float64:
+    """W with Wᵀ (G/n) W = I, (D, rank): directions that the data tell apart.
+
+    Functions are scaled to a mean square of 1 first. Directions whose mean square is below `ridge`
+    times the largest one's are left out, as in a pseudo-inverse.
+    """
+    mean = gram / max(pairs, 1.0)
+    size = np.sqrt(np.diagonal(mean))
+    size = np.where(size > 0, size, 1.0)
+    values, vectors = np.linalg.eigh(mean / size[:, None] / size)
+    kept = values > ridge * max(values[-1], 0.0)
+    return (vectors[:, kept] / np.sqrt(values[kept])) / size[:, None]
+
+
+def least_squares(gram: Float64, right: Float64, pairs: float, ridge: float) -> Float64:
+    """The matrix X with the least Σ ‖b_k − Xᵀ ψ_k‖², from G = Σ ψ_k ψ_kᵀ and Σ ψ_k b_kᵀ.
+
+    Of many solutions, one without a part in the directions that `whitening` leaves out.
+    """
+    w = whitening(gram, pairs, ridge)
+    return w @ (w.T @ right) / max(pairs, 1.0)
+
+
+def contained(operator: Float64) -> Float64:
+    """K with all |λ| at most 1: what would grow without bound stays as large as it is."""
+    values, right = np.linalg.eig(operator)
+    size = np.abs(values)
+    if size.max(initial=0.0) <= 1:
+        return operator
+    if np.linalg.cond(right) < 1e10:
+        limited = values / np.maximum(size, 1.0)
+        found = np.real((right * limited) @ np.linalg.inv(right))
+        # Rounding may leave a modulus a little above 1.
+        return found / max(1.0, np.abs(np.linalg.eigvals(found)).max() * (1 + 1e-15))
+    return operator / size.max()

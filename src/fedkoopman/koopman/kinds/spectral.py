@@ -1,0 +1,287 @@
+"""The recommended kind: learned features, and the subspace of them that tells the future.
+
+    y = B ψ(u),   y' = K y,   x = mean + std ∘ C y,   ψ = [1, u, monomials, h₁, h₂, …]
+
+Three stages (`koopman.staged`), after the scale of the states is known:
+
+1. Hidden layers h are trained to predict u_{k+l} − u_k for several leads l at once, by linear
+   heads on [1, u, h] that are thrown away. No K takes part, so nothing can grow, and far leads are
+   learned directly.
+2. Sites send sums of products of ψ with itself, with its successor, and with the states of the
+   next `horizon` steps.
+3. In closed form: whiten ψ; take the directions in which the future window [u_k, u_{k+1}, …] is
+   known best (a singular value decomposition, step l weighted by `focus`^l); K is least squares
+   between successive y, its eigenvalues held within the unit circle; C is least squares too.
+
+A large `focus` favours the far future, a small one the next steps; with few components that is a
+real choice. In closed form this is a reduced-rank regression of the future window, as in canonical
+variate analysis: W. E. Larimore, American Control Conference (1983).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from fedkoopman.errors import InputError
+from fedkoopman.koopman.dictionary import Dictionary
+from fedkoopman.koopman.gram import contained, gram_shapes, gram_sums, whitening
+from fedkoopman.koopman.kind import Shapes
+from fedkoopman.koopman.onnx import Graph
+from fedkoopman.koopman.staged import (
+    BINS,
+    Arrays,
+    Staged,
+    bounds_of,
+    held_graph,
+    range_counts,
+)
+
+__all__ = ["KIND", "Spectral"]
+
+LEADS = (1, 2, 3, 5, 8, 12, 20, 30)
+"""Steps ahead that features are trained to predict, as far as the horizon."""
+LAYERS = 2
+
+
+@dataclass(frozen=True)
+class Spectral(Staged):
+    """A rank-limited linear model of learned features.
+
+    Attributes:
+        features: units in each of two hidden layers.
+        learned: whether these are trained; otherwise they stay random, which is quick.
+        degree: of the highest monomials among the functions.
+        horizon: L, how many steps of the future the subspace is chosen by.
+        focus: w, by which each further step counts less.
+        ridge: directions of ψ whose mean square is below this share of the largest are left out.
+    """
+
+    name: ClassVar[str] = "spectral"
+    precision: ClassVar[str | None] = "float64"
+
+    features: int = field(default=64, kw_only=True)
+    learned: bool = field(default=True, kw_only=True)
+    degree: int = field(default=3, kw_only=True)
+    horizon: int = field(default=30, kw_only=True)
+    focus: float = field(default=0.85, kw_only=True)
+    ridge: float = field(default=1e-10, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.settle_counts("features", "degree", "horizon")
+        size = self.functions.size
+        if not self.input_dim <= self.components <= size:
+            raise InputError(
+                f"components is {self.components}, but the model has {self.input_dim} numbers in "
+                f"and {size} functions of them: give a whole number from {self.input_dim} to {size}"
+            )
+
+    @classmethod
+    def usual_components(cls, state_dim: int, settings: Mapping[str, Any]) -> int:
+        """20, or four for every state where that is more."""
+        return max(20, 4 * state_dim, state_dim * settings.get("window", 1))
+
+    @property
+    def functions(self) -> Dictionary:
+        """ψ."""
+        return Dictionary(self.input_dim, self.degree, "network", self.features, LAYERS)
+
+    @property
+    def description(self) -> str:
+        """Features and rank."""
+        how = "learned" if self.learned else "random"
+        return (
+            f"φ are the {self.components} best of {self.functions.size} functions ({LAYERS} layers "
+            f"of {self.features} {how} features and monomials up to degree {self.degree}), φ⁻¹ is "
+            "linear"
+        )
+
+    def shapes(self) -> Shapes:
+        """B, K and C, the scale, the range, and the layers."""
+        yield "lifting", (self.components, self.functions.size)
+        yield "operator", (self.components, self.components)
+        yield "decoder", (self.input_dim, self.components)
+        yield from self.fixed_shapes_of_model()
+        yield from self.functions.shapes()
+
+    def fixed_shapes_of_model(self) -> Shapes:
+        """Mean, standard deviation, and the ends of the range."""
+        for name in ("mean", "std", "low", "high"):
+            yield name, (self.state_dim,)
+
+    # The scale, and how far states move within each lead
+
+    @property
+    def leads(self) -> tuple[int, ...]:
+        """In samples."""
+        return tuple(self.depth * lead for lead in LEADS if lead <= self.horizon)
+
+    def scale_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Also squares of the moves within each lead."""
+        leads = len(self.leads)
+        more = {"moves": (leads, self.state_dim), "moved": (leads,)}
+        return super().scale_shapes() | more
+
+    def scale_sums(self, segments: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """Also squares of the moves within each lead."""
+        moves, moved = np.zeros((len(self.leads), self.state_dim)), np.zeros(len(self.leads))
+        for states in segments:
+            for i, lead in enumerate(self.leads):
+                change = np.asarray(states[lead:], np.float64) - states[:-lead]
+                moves[i] += (change**2).sum(axis=0)
+                moved[i] += len(change)
+        return super().scale_sums(segments) | {"moves": moves, "moved": moved}
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Also the usual size of a move, in standard deviations."""
+        return super().fixed_shapes() | {"moves": (len(self.leads), self.state_dim)}
+
+    def fixed(self, sums: Arrays | None = None) -> dict[str, NDArray[np.float64]]:
+        """Also the root mean square of the moves; 1 where nothing moved."""
+        found = super().fixed(sums)
+        moves = np.ones((len(self.leads), self.state_dim))
+        if sums is not None:
+            square = sums["moves"] / np.maximum(sums["moved"], 1.0)[:, None] / found["std"] ** 2
+            moves = np.sqrt(np.where(square > 0, square, 1.0))
+        return found | {"moves": moves}
+
+    # Features, trained by heads for all leads at once
+
+    @property
+    def trains(self) -> bool:
+        """Unless the features stay random."""
+        return self.learned
+
+    def feature_shapes(self) -> Shapes:
+        """The layers and, where they are trained, the heads."""
+        yield from self.functions.shapes()
+        if self.learned:
+            inputs = 1 + self.input_dim + self.functions.feature_count
+            yield "heads", (len(self.leads) * self.state_dim, inputs)
+
+    def first_features(self, *, seed: int, dtype: Any = np.float32) -> dict[str, NDArray[Any]]:
+        """Random layers; heads that predict no change."""
+        found = self.functions.draw(np.random.default_rng(seed))
+        shapes = dict(self.feature_shapes())
+        if "heads" in shapes:
+            found["heads"] = np.zeros(shapes["heads"])
+        return {name: leaf.astype(dtype) for name, leaf in found.items()}
+
+    def loss(
+        self,
+        trained: Mapping[str, Any],
+        fixed: Mapping[str, Any],
+        x: Float[Array, "input n"],
+        ahead: tuple[Float[Array, "input n"], ...],
+        share: Float[Array, " n"] | None,
+        loss_weights: tuple[float, float, float],
+    ) -> Float[Array, ""]:
+        """The mean square of (u_{k+l} − u_k) / s_l − head, over states, leads and samples."""
+        u = self.standardised(fixed, x)
+        functions = [jnp.ones_like(u[:1]), u, *self.functions.layer_values(trained, u)]
+        predicted = trained["heads"] @ jnp.concatenate(functions)
+        d, std = self.state_dim, fixed["std"][:, None]
+        moves = [
+            (later[-d:] - x[-d:]) / (std * fixed["moves"][i][:, None])
+            for i, later in enumerate(ahead)
+        ]
+        square = jnp.mean((jnp.concatenate(moves) - predicted) ** 2, axis=0)
+        return jnp.mean(square) if share is None else jnp.sum(square * share)
+
+    # Sums, and the solution
+
+    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Products of functions with each other and with the future, and the states' range."""
+        sizes = gram_shapes(self.functions.size, self.state_dim, self.horizon)
+        return {**sizes, "range": (self.state_dim, BINS)}
+
+    def sums(
+        self, fixed: Arrays, features: Arrays, segments: Sequence[NDArray[Any]]
+    ) -> dict[str, NDArray[np.float64]]:
+        """G, S, A and the range."""
+        found = gram_sums(
+            self.functions,
+            {name: features[name] for name, _ in self.functions.shapes()},
+            [(states - fixed["mean"]) / fixed["std"] for states in segments],
+            shapes=gram_shapes(self.functions.size, self.state_dim, self.horizon),
+            window=self.window,
+            depth=self.depth,
+        )
+        return {**found, "range": range_counts(fixed, segments)}
+
+    def solve(
+        self, fixed: Arrays, features: Arrays, sums: Arrays
+    ) -> dict[str, NDArray[np.float64]]:
+        """B, K and C."""
+        pairs = float(sums["pairs"][0])
+        if not pairs:
+            return self.unsolved(fixed, features)
+        white = whitening(sums["gram"], pairs, self.ridge)
+        now = white.T @ sums["gram"][:, 1 : 1 + self.input_dim] / pairs
+        future = [white.T @ later / pairs for later in sums["ahead"]]
+        parts = [now, *(self.focus**step * later for step, later in enumerate(future, 1))]
+        rank = self.components
+        left = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)[0][:, :rank]
+        lifting = np.zeros((rank, self.functions.size))
+        lifting[: left.shape[1]] = (white @ left).T
+        operator = np.zeros((rank, rank))
+        known = slice(0, left.shape[1])
+        operator[known, known] = (lifting[known] @ (sums["shift"] / pairs) @ lifting[known].T).T
+        decoder = np.zeros((self.input_dim, rank))
+        decoder[:, known] = now.T @ left
+        solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder}
+        return self._weights(fixed, features, solved, bounds_of(sums["range"]))
+
+    def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
+        """y holds u, and K = I: nothing changes."""
+        lifting = np.eye(self.components, self.functions.size, 1)
+        lifting[self.input_dim :] = 0.0
+        first = {
+            "lifting": lifting,
+            "operator": np.eye(self.components),
+            "decoder": np.eye(self.input_dim, self.components),
+        }
+        wide = np.full(self.state_dim, 8.0)
+        return self._weights(fixed, features, first, (-wide, wide))
+
+    def _weights(
+        self, fixed: Arrays, features: Arrays, solved: Arrays, bounds: tuple[Any, Any]
+    ) -> dict[str, NDArray[np.float64]]:
+        every = {**fixed, **features, **solved, "low": bounds[0], "high": bounds[1]}
+        return {name: np.asarray(every[name], np.float64) for name, _ in self.shapes()}
+
+    # The model
+
+    def lift(
+        self, weights: Mapping[str, Any], x: Float[Array, "input n"]
+    ) -> Float[Array, "lifted n"]:
+        """B ψ of the standardised windows, held within the range of the training states."""
+        return weights["lifting"] @ self.functions(weights, self.held(weights, x))
+
+    def operator(self, weights: Mapping[str, Any]) -> Float[Array, "lifted lifted"]:
+        """K."""
+        return weights["operator"]
+
+    def decode(
+        self, weights: Mapping[str, Any], y: Float[Array, "lifted n"]
+    ) -> Float[Array, "input n"]:
+        """mean + std ∘ C y."""
+        return self.restored(weights, weights["decoder"] @ y)
+
+    def lift_graph(self, g: Graph, weights: Mapping[str, Any], x: str) -> str:
+        """Scale, range, dictionary and B."""
+        functions = self.functions.graph(g, weights, held_graph(g, self, weights, x))
+        return g.add("MatMul", functions, g.constant(np.transpose(weights["lifting"]), "lifting"))
+
+    def decode_graph(self, g: Graph, weights: Mapping[str, Any], y: str) -> str:
+        """The newest state."""
+        newest = weights["decoder"][-self.state_dim :] * weights["std"][:, None]
+        return g.affine(y, newest, weights["mean"], "decoder")
+
+
+KIND = Spectral

@@ -1,0 +1,199 @@
+"""Model kinds that are learned in stages, each of which needs only sums over the data.
+
+    scale     sites add up counts, sums and squares; from these come mean and standard deviation
+    features  gradient training of what the kind trains, if it trains anything
+    sums      sites add up products of lifted states; from these the model is solved in closed form
+
+A federation (`federation/algorithms/staged.py`) and `DeepKoopman.fit` go through the same stages
+by the same functions. A kind may leave out the second stage, or the third.
+
+The range of the states comes from sums too: counts of states per quarter of a standard deviation.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from numpy.typing import NDArray
+
+from fedkoopman.koopman.kind import Kind, Shapes, Weights
+from fedkoopman.koopman.onnx import Graph
+
+__all__ = ["BINS", "Arrays", "Staged", "bounds_of", "held_graph", "range_counts"]
+
+Arrays = Mapping[str, NDArray[Any]]
+"""Arrays by name."""
+
+BINS, REACH = 64, 8.0
+"""Of the counts of states: from −8 to 8 standard deviations, in quarters; both ends are open."""
+MARGIN = 0.1
+"""By which share of its half-width the range of the training states is widened."""
+
+
+@dataclass(frozen=True)
+class Staged(Kind):
+    """A kind with stages; its weights are arrays by name.
+
+    Every such kind standardises states, u = (x − mean) / std, with the two among its weights.
+    """
+
+    algorithm: ClassVar[str] = "staged"
+
+    # First stage: the scale
+
+    def scale_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what a site adds to the scale."""
+        d = self.state_dim
+        return {"count": (1,), "total": (d,), "squares": (d,)}
+
+    def scale_sums(self, segments: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
+        """What segments (T_i, d) add to the scale."""
+        x = np.concatenate([np.zeros((0, self.state_dim)), *segments]).astype(np.float64)
+        return {
+            "count": np.array([float(len(x))]),
+            "total": x.sum(axis=0),
+            "squares": (x**2).sum(axis=0),
+        }
+
+    def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what is made of the scale's sums, and stays as it is from then on."""
+        return {"mean": (self.state_dim,), "std": (self.state_dim,)}
+
+    def fixed(self, sums: Arrays | None = None) -> dict[str, NDArray[np.float64]]:
+        """What the sums of all sites say; without any, what leaves states as they are."""
+        if sums is None or not sums["count"][0]:
+            return {"mean": np.zeros(self.state_dim), "std": np.ones(self.state_dim)}
+        mean = sums["total"] / sums["count"]
+        variance = sums["squares"] / sums["count"] - mean**2
+        # What does not vary is only rounding away from its mean, and stays as it is.
+        varies = variance > 1e-14 * (mean**2 + 1e-300)
+        return {"mean": mean, "std": np.sqrt(np.where(varies, variance, 1.0))}
+
+    # Second stage: features
+
+    @property
+    def trains(self) -> bool:
+        """Whether its features are trained; otherwise they stay as they are drawn."""
+        return False
+
+    def feature_shapes(self) -> Shapes:
+        """Names and shapes of what features are made of, and of what is trained with them."""
+        yield from ()
+
+    def first_features(self, *, seed: int, dtype: Any = np.float32) -> dict[str, NDArray[Any]]:
+        """Features as they are drawn."""
+        return {}
+
+    @property
+    def trainee(self) -> Weights:
+        """The features."""
+        return {name: np.zeros(shape) for name, shape in self.feature_shapes()}
+
+    # Third stage: sums, and the solution
+
+    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of what a site adds to the solution; none: there is no third stage."""
+        return {}
+
+    def sums(
+        self, fixed: Arrays, features: Arrays, segments: Sequence[NDArray[Any]]
+    ) -> dict[str, NDArray[np.float64]]:
+        """What segments (T_i, d) add to the solution."""
+        return {}
+
+    def solve(
+        self, fixed: Arrays, features: Arrays, sums: Arrays
+    ) -> dict[str, NDArray[np.float64]]:
+        """The weights in closed form, from the sums of all sites."""
+        return self.unsolved(fixed, features)
+
+    @abstractmethod
+    def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
+        """The weights before there are sums: a model that expects no change, or a trained one."""
+
+    def initialise(self, *, seed: int, dtype: Any = np.float32) -> Weights:
+        """The weights before anything is learned."""
+        first = self.unsolved(self.fixed(), self.first_features(seed=seed, dtype=dtype))
+        return {name: np.asarray(leaf, dtype) for name, leaf in first.items()}
+
+    # What the kinds share
+
+    def standardised(
+        self, weights: Mapping[str, Any], x: Float[Array, "input n"]
+    ) -> Float[Array, "input n"]:
+        """u for windows x, one per column."""
+        mean, std = (jnp.tile(weights[name], self.window)[:, None] for name in ("mean", "std"))
+        return (x - mean) / std
+
+    def held(
+        self, weights: Mapping[str, Any], x: Float[Array, "input n"]
+    ) -> Float[Array, "input n"]:
+        """u, held within the range of the training states: functions of u beyond it mean nothing,
+        and a forecast that is lifted again and again cannot run away."""
+        u = self.standardised(weights, x)
+        if "low" not in weights:
+            return u
+        low, high = (jnp.tile(weights[name], self.window)[:, None] for name in ("low", "high"))
+        return jnp.clip(u, low, high)
+
+    def restored(
+        self, weights: Mapping[str, Any], u: Float[Array, "input n"]
+    ) -> Float[Array, "input n"]:
+        """Windows x from u."""
+        mean, std = (jnp.tile(weights[name], self.window)[:, None] for name in ("mean", "std"))
+        return u * std + mean
+
+    def newest_graph(self, g: Graph, weights: Mapping[str, Any], y: str, first: int) -> str:
+        """The state whose standardised entries stand in `y` from place `first` on, in a graph."""
+        entries = g.columns(y, np.arange(first, first + self.state_dim))
+        scaled = g.add("Mul", entries, g.constant(weights["std"], "std"))
+        return g.add("Add", scaled, g.constant(weights["mean"], "mean"))
+
+    def bounds(self, weights: Mapping[str, Any]) -> NDArray[np.float64] | None:
+        """The lowest and highest states that the model knows, (2, d); None if it has no bounds."""
+        if "low" not in weights:
+            return None
+        edges = np.stack([np.asarray(weights["low"]), np.asarray(weights["high"])])
+        return edges * np.asarray(weights["std"]) + np.asarray(weights["mean"])
+
+
+def held_graph(g: Graph, kind: Staged, weights: Mapping[str, Any], x: str) -> str:
+    """`Staged.held` for the value `x` of a graph, (batch, μ d); the name of its output."""
+    tiled = {
+        name: np.tile(weights[name], kind.window)
+        for name in ("mean", "std", "low", "high")
+        if name in weights
+    }
+    u = g.add("Sub", x, g.constant(tiled["mean"], "window.mean"))
+    u = g.add("Div", u, g.constant(tiled["std"], "window.std"))
+    if "low" not in tiled:
+        return u
+    u = g.add("Max", u, g.constant(tiled["low"], "window.low"))
+    return g.add("Min", u, g.constant(tiled["high"], "window.high"))
+
+
+def range_counts(fixed: Arrays, segments: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+    """How many states lie in each quarter of a standard deviation, (d, BINS)."""
+    mean, std = fixed["mean"], fixed["std"]
+    counts = np.zeros((len(mean), BINS))
+    for states in segments:
+        place = np.floor(((states - mean) / std + REACH) * (BINS / (2 * REACH)))
+        place = np.clip(place, 0, BINS - 1).astype(np.int64)
+        for j in range(len(mean)):
+            counts[j] += np.bincount(place[:, j], minlength=BINS)
+    return counts
+
+
+def bounds_of(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The range of the states, a little widened, in standard deviations: (d,) low and high."""
+    edges = np.linspace(-REACH, REACH, BINS + 1)
+    some = counts > 0
+    some[~some.any(axis=1)] = True
+    low = edges[:-1][some.argmax(axis=1)]
+    high = edges[1:][BINS - 1 - some[:, ::-1].argmax(axis=1)]
+    margin = MARGIN * (high - low) / 2
+    return low - margin, high + margin
