@@ -101,7 +101,7 @@ def dysts_case(noise: float = 0.0, validation: bool = False) -> Case:
     def f(x: Array) -> Array:
         return lorenz(x, 2.667)
 
-    initial = rng.normal(0, 1, (20, 3)) + (0, 0, 25)
+    initial = rng.normal((0, 0, 25), 1, (20, 3))
     on_attractor = trajectories(f, initial, dt, 400, 60)[:, -1]
     whole = trajectories(f, on_attractor, dt, 812, 120)
     train = whole[:, :512]

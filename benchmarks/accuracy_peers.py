@@ -10,6 +10,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,7 +129,9 @@ def kooplearn_autoencoder(train: Array, rank: int = 12, epochs: int = 300, seed:
 
             def step(carry, chosen):
                 weights, state = carry
-                update, state = optimiser.update(jax.grad(loss)(weights, x[chosen], y[chosen]), state)
+                update, state = optimiser.update(
+                    jax.grad(loss)(weights, x[chosen], y[chosen]), state
+                )
                 return (optax.apply_updates(weights, update), state), None
 
             return jax.lax.scan(step, carry, rows)[0]
@@ -211,6 +214,55 @@ def pydmd(train: Array, rank: int, window: int = 1) -> Peer:
         return forecast
 
     return _timed(make)._replace(window=window)
+
+
+def kooplearn_own(train: Array) -> dict[str, tuple]:
+    """The models of kooplearn's `fit_time.py`, with its parameters and rank 25.
+
+    Each as called there, and with the successors as observable: see `kooplearn_nystroem`.
+    """
+    from kooplearn.kernel import KernelRidge, NystroemKernelRidge
+
+    common = {"n_components": 25, "reduced_rank": False, "kernel": "rbf", "alpha": 1e-6}
+    common["random_state"] = 0
+    models = {
+        "KernelRidge": KernelRidge(eigen_solver="arpack", **common),
+        "Nyström": NystroemKernelRidge(
+            eigen_solver="arpack", n_centers=int(np.sqrt(len(train))), **common
+        ),
+        "KernelRidge, randomized": KernelRidge(
+            eigen_solver="randomized", iterated_power=1, n_oversamples=5, **common
+        ),
+    }
+    found = {}
+    for name, model in models.items():
+        began = time.process_time()
+        model.fit(train, np.concatenate([train[1:], train[-1:]]))
+        seconds = time.process_time() - began
+        found[f"kooplearn {name} (as called there)"] = model.predict, seconds
+        found[f"kooplearn {name}"] = partial(model.predict, observable=True), seconds
+    return found
+
+
+def pykoop_own(train: Array) -> Peer:
+    """pykoop as kooplearn's `fit_time.py` calls it."""
+    import pykoop
+
+    def make() -> Forecast:
+        features = pykoop.RandomFourierKernelApprox(
+            kernel_or_ft="gaussian",
+            n_components=int(np.sqrt(len(train))),
+            shape=1 / train.shape[1] / 2,
+            method="weight_offset",
+            random_state=0,
+        )
+        model = pykoop.KoopmanPipeline(
+            lifting_functions=[("rff", pykoop.KernelApproxLiftingFn(kernel_approx=features))],
+            regressor=pykoop.Edmd(alpha=1e-6),
+        ).fit(train)
+        return lambda states, steps: model.predict(states)[:, None]
+
+    return _timed(make)
 
 
 def pykoopman(

@@ -1,6 +1,6 @@
 """pykoopman's part of `accuracy.py`, run by the Python of its own environment.
 
-    .venv-pykoopman/bin/python benchmarks/pykoopman_peer.py nndmd|kdmd GIVEN.npz MADE.npz
+.venv-pykoopman/bin/python benchmarks/pykoopman_peer.py nndmd|kdmd GIVEN.npz MADE.npz
 """
 
 import logging
