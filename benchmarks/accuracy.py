@@ -7,7 +7,7 @@ data in the same call, except for rows that say *quoted*. Parts that are not run
 in benchmarks/results/accuracy.json, from which the page accuracy.md is written.
 
 Settings are not tuned on these data: `--validation` runs the same protocols on other draws (for
-the double pendulum, on the last third of the training trials), prints, and writes nothing.
+the double pendulum, trial 1 for learning and 2 for scoring), prints, and writes nothing.
 """
 
 import argparse
@@ -70,12 +70,12 @@ def page(kept: dict[str, dict]) -> str:
         "# Accuracy",
         "",
         "Made by `benchmarks/accuracy.py` (`make bench`); each part says which command ran it. "
-        "Rows in bold are ours. Everything in a table ran in the same call on the same data, except "
-        "for rows that say *quoted*.",
+        "Rows in bold are ours. Everything in a table ran in the same call on the same data, "
+        "except for rows that say *quoted*.",
         "",
         "Settings of ours and of the peers were chosen on other draws (`--validation`: other "
-        "seeds; for the double pendulum the last third of the training trials), never on the data "
-        "of these tables.",
+        "seeds; for the double pendulum trial 1 for learning and 2 for choosing), never on the "
+        "data of these tables.",
     ]
     for name, (title, _) in PARTS.items():
         if name in kept:
