@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedkoopman.config.study import Study
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
-    from fedkoopman.koopman import DeepKoopman, load_model
+    from fedkoopman.koopman import DMD, EDMD, DeepKoopman, load_model
     from fedkoopman.koopman.kalman import KoopmanFilter
     from fedkoopman.reports.run import write_report
     from fedkoopman.runs.run import Run, run
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from fedkoopman.systems import System, simulate
 
 __all__ = [
+    "DMD",
+    "EDMD",
     "DeepKoopman",
     "Estimates",
     "FunctionSensor",
@@ -46,6 +48,8 @@ __all__ = [
 
 _SUBPACKAGES = frozenset({"estimation", "systems", "theory"})
 _HOME = {
+    "DMD": "koopman",
+    "EDMD": "koopman",
     "DeepKoopman": "koopman",
     "Estimates": "estimation",
     "FunctionSensor": "sensors",

@@ -225,10 +225,12 @@ def test_a_served_federation_equals_a_local_run(local, tmp_path):
     assert arrived == trained + waiting > 0
     told = records(expected)
     if study.algorithm.name != NAMES["census"]:
-        # The scale spends nothing; the first sums of the kind spectral look at all data again.
+        # The scale spends nothing; features, and the first sums after them, use all data again.
         spent = sum(one["samples"] for one in told if one.get("stage") != "scale")
         if study.network.kind == "spectral":
             assert waiting == 0 and told[-1]["stage"] == "sums" and told[-1]["samples"] == trained
+        elif study.network.kind == "inclusive":
+            assert told[-1]["stage"] == "features" and told[-1]["samples"] <= trained < spent
         else:
             assert trained == spent
         return

@@ -247,11 +247,12 @@ class NetworkSection(Section):
         "Steps of the future by which the kind spectral chooses its components; auto is 30, or "
         "what a third of a segment holds",
     )
-    focus: float | str = key(
+    discount: float | str = key(
         "auto",
-        Auto(Real(0.0, 1.0, above=True)),
-        "Weight of each further step of that future: small for near forecasts, large for far ones; "
-        "auto is 0.85",
+        Auto(Real(0.0)),
+        "How fast further steps of that future count less, as (l + 1) to the power of −discount: "
+        "large for near forecasts, small for far ones; auto is 2, or 1.5 from five components for "
+        "each state on",
     )
     ridge: float | str = key(
         "auto",

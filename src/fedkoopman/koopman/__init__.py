@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from fedkoopman.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from fedkoopman.koopman.baselines import DMD, EDMD
     from fedkoopman.koopman.model import DeepKoopman, load_model
 
-__all__ = ["DeepKoopman", "load_model"]
+__all__ = ["DMD", "EDMD", "DeepKoopman", "load_model"]
 
 __getattr__ = lazy_names(__name__)

@@ -163,10 +163,10 @@ class Dictionary:
 def steps_of(inputs: int, degree: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """How the monomials of degree 2, 3, … come from those one degree lower: their places, and the
     input that each is multiplied by. Each monomial x_i x_j x_k … with i ≤ j ≤ k … is there once."""
-    found, last = [], np.arange(inputs)
+    found, last = [], np.arange(inputs, dtype=np.int32)
     for _ in range(2, degree + 1):
         pairs = [(i, j) for i, highest in enumerate(last) for j in range(highest, inputs)]
-        before, factor = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+        before, factor = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
         found.append((before, factor))
         last = factor
     return found

@@ -1,19 +1,16 @@
-"""What every model has: scikit-learn's manners, and once it is fitted predictions and a spectrum.
+"""What every model has once it is fitted: predictions, a score and a spectrum."""
 
-scikit-learn itself is not needed.
-"""
-
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from importlib import import_module
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.errors import InputError
+from fedkoopman.koopman.bookkeeping import agreed_interval
 from fedkoopman.koopman.forecast import Forecast, forecast, lifted_noise
+from fedkoopman.koopman.frames import Rows, frames_of
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import (
     Learned,
@@ -22,7 +19,15 @@ from fedkoopman.koopman.learned import (
     frequencies,
     half_lives,
 )
-from fedkoopman.koopman.trajectories import Trajectories, array_of, as_trajectories, windows_of
+from fedkoopman.koopman.manners import Manners
+from fedkoopman.koopman.skill import mean_skill, skill
+from fedkoopman.koopman.starts import as_starts
+from fedkoopman.koopman.trajectories import (
+    Trajectories,
+    as_trajectories,
+    check_names,
+    windows_of,
+)
 from fedkoopman.systems.checks import check_count
 
 
@@ -30,87 +35,48 @@ class NotFittedError(InputError, AttributeError):
     """A fitted value was asked for before `fit`; an AttributeError, so that `hasattr` says no."""
 
 
-class Fitted:
-    """What a model does and knows once it is fitted, all from `learned_`.
-
-    Its parameters are its constructor's arguments, stored as they were given. With this,
-    `sklearn.base.clone`, pipelines and searches take the estimator for one of theirs.
-    """
+class Fitted(Manners):
+    """What a model does and knows once it is fitted, all from `learned_`."""
 
     _learned: Learned | None = None
-
-    @classmethod
-    def _defaults(cls) -> dict[str, Any]:
-        return {
-            name: parameter.default for name, parameter in inspect.signature(cls).parameters.items()
-        }
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The parameters by name; there are no estimators inside, so `deep` changes nothing."""
-        return {name: getattr(self, name) for name in self._defaults()}
-
-    def set_params(self, **parameters: Any) -> Self:
-        """Change parameters; they are checked when next used."""
-        known = self._defaults()
-        for name in parameters:
-            if name not in known:
-                raise unknown_name(f"parameter of {type(self).__name__}", name, known)
-        for name, value in parameters.items():
-            setattr(self, name, value)
-        return self
-
-    def __repr__(self) -> str:
-        defaults = self._defaults()
-        given = [
-            f"{name}={value!r}"
-            for name, value in self.get_params().items()
-            if repr(value) != repr(defaults[name])
-        ]
-        return f"{type(self).__name__}({', '.join(given)})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
 
-    def __sklearn_tags__(self) -> Any:
-        utils = import_module("sklearn.utils")  # only scikit-learn asks for these
-        return utils.Tags(
-            estimator_type=None,
-            target_tags=utils.TargetTags(required=False),
-            transformer_tags=utils.TransformerTags(),
-            input_tags=utils.InputTags(two_d_array=True, three_d_array=True),
-        )
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """Names of the lifted coordinates, the columns of `transform`."""
+        del input_features
+        prefix, count = type(self).__name__.lower(), self.learned_.architecture.components
+        return np.array([f"{prefix}{i}" for i in range(count)], dtype=object)
 
     def predict(self, X: Any, n_steps: int = 1) -> Any:
         """The state `n_steps` applications of K ahead of every row.
 
+        Of a DataFrame the index and the columns `segment` and `time` are kept, and the time is
+        that of the predicted state.
+
         Arguments:
             X: trajectories, or with n_delays = 0 a single state (n,), which gives (n,).
         """
-        steps = check_count(n_steps, "n_steps")
-        return self._each_window(X, lambda windows: self._ahead(windows, steps))
+        steps, learned = check_count(n_steps, "n_steps"), self.learned_
+        rows = Rows(ahead=steps * learned.architecture.depth, dt=learned.dt, bookkeeping=True)
+        return self._each_window(X, lambda windows: next(self._rollout(windows, [steps])), rows)
 
-    def simulate(self, x0: Any, n_steps: int) -> NDArray[np.float64]:
+    def simulate(self, x0: Any, n_steps: int) -> Any:
         """Lift once, apply K again and again: (n_steps, n), row 0 one application ahead.
 
         Arguments:
             x0: a state (n,) or a batch (B, n), which gives (B, n_steps, n); with n_delays > 0
-                windows (n_delays + 1, n) or (B, n_delays + 1, n).
+                windows (n_delays + 1, n) or (B, n_delays + 1, n). A row of a DataFrame gives a
+                DataFrame; so do several rows, or with n_delays > 0 segments, each a `segment`.
         """
         steps, learned = check_count(n_steps, "n_steps"), self.learned_
-        start, n = array_of(x0, "x0"), self.n_features_in_
-        window = self._window_shape
-        if (
-            start.ndim not in (len(window), len(window) + 1)
-            or start.shape[-len(window) :] != window
-        ):
-            batch = ", ".join(("B", *map(str, window)))
-            raise InputError(f"x0 has shape {start.shape}: give {window} or ({batch})")
-        if not start.size:
-            raise InputError(f"x0 has shape {start.shape}: give at least one state")
-        rows = start.reshape(-1, learned.architecture.input_dim)
-        lifted = learned.advance(learned.lift(rows), steps).swapaxes(0, 1)
+        architecture, n = learned.architecture, self.n_features_in_
+        start = as_starts(x0, architecture.window, n)
+        check_names(start.names, learned.names, "x0")
+        lifted = learned.advance(learned.lift(start.windows), steps).swapaxes(0, 1)
         states = learned.lower(lifted.reshape(-1, lifted.shape[-1])).reshape(-1, steps, n)
-        return states if start.ndim > len(window) else states[0]
+        return start.like(states, Rows(ahead=architecture.depth, dt=learned.dt))
 
     def forecast(self, X: Any, n_steps: int, *, std: Any = None) -> Forecast:
         """What follows the last window of each trajectory, with covariances: see `Forecast`.
@@ -128,59 +94,71 @@ class Fitted:
 
     def transform(self, X: Any) -> Any:
         """The lifted states φ(x), (T − n_delays, O)."""
-        return self._each_window(X, self.learned_.lift)
+        names = self.get_feature_names_out().tolist()
+        lifted = self._each_window(X, self.learned_.lift, Rows(names))
+        return frames_of(lifted, names) if self._wants_pandas else lifted
 
     def inverse_transform(self, Y: Any) -> Any:
         """The states φ⁻¹(y), (T, n); of a window, the newest."""
-        learned, given = self.learned_, as_trajectories(Y, single=True)
+        learned, given = self.learned_, as_trajectories(Y, single=True, whole=True)
         given.check_features(learned.architecture.components, type(self).__name__, "components")
         given.check_lengths(1, "inverse_transform")
         states = learned.lower(np.concatenate(given.parts))
-        return given.like(states, [len(part) for part in given.parts])
+        names = learned.names or [f"x{i + 1}" for i in range(self.n_features_in_)]
+        rows = Rows(names, bookkeeping=True)
+        return given.like(states, [len(part) for part in given.parts], rows)
 
     def eigenfunctions(self, X: Any) -> Any:
         """ψ_j(x) = w_j φ(x), (T − n_delays, O); one application of K multiplies each by λ_j."""
         left = self.learned_.spectrum.left
-        return self._each_window(X, lambda windows: self.learned_.lift(windows) @ left.T)
+        names = [f"eigenfunction{i}" for i in range(len(left))]
+        return self._each_window(
+            X, lambda windows: self.learned_.lift(windows) @ left.T, Rows(names)
+        )
 
     def score(self, X: Any, y: Any = None) -> float:
-        """R² of predictions by one application of K, the mean over components; `y` is ignored.
+        """Skill: how much better than holding the last state the model forecasts.
 
-        1 is perfect, 0 is as good as the mean of the states.
+        1 − RMSE(model) / RMSE(holding) at 1, 2, 5, 10, 20 and 50 applications of K, as far as the
+        trajectories reach, and the mean of these: 1 is perfect, 0 as good as holding, negative
+        worse. Errors are divided by each component's standard deviation in X. A horizon counts
+        at least −100, also if the forecast is not finite. `y` is ignored. See `koopman.skill`.
         """
-        learned, given = self.learned_, self._given(X)
-        window, depth = learned.architecture.window, learned.architecture.depth
+        return mean_skill(self.skill(X))
+
+    def skill(self, X: Any) -> dict[int, float]:
+        """What `score` is the mean of, by horizon in applications of K."""
+        architecture, given = self.learned_.architecture, self._given(X)
+        window, depth = architecture.window, architecture.depth
         given.check_lengths(window + depth, "a score")
-        windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
-        truth = np.concatenate([part[window - 1 + depth :] for part in given.parts])
-        if len(truth) < 2:
-            raise InputError(
-                "X gives 1 prediction, but a score needs at least 2: give more samples"
-            )
-        residual = ((truth - self._ahead(windows, 1)) ** 2).sum(axis=0)
-        total = ((truth - truth.mean(axis=0)) ** 2).sum(axis=0)
-        constant = total == 0
-        share = residual / np.where(constant, 1, total)
-        return float(np.where(constant, residual == 0, 1 - share).mean())
+        with np.errstate(over="ignore", invalid="ignore"):
+            return skill(self._rollout, given.parts, window, depth)
 
-    def _ahead(self, windows: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-        learned, lifted = self.learned_, self.learned_.lift(windows)
-        for _ in range(steps):
-            lifted = learned.advance(lifted, 1)[0]
-        return learned.lower(lifted)
+    def _rollout(
+        self, windows: NDArray[np.float64], horizons: Sequence[int]
+    ) -> Iterator[NDArray[np.float64]]:
+        """The states after so many applications of K each, for rising numbers."""
+        learned, lifted, done = self.learned_, self.learned_.lift(windows), 0
+        for horizon in horizons:
+            for _ in range(horizon - done):
+                lifted = learned.advance(lifted, 1)[0]
+            done = horizon
+            yield learned.lower(lifted)
 
-    def _each_window(self, X: Any, function: Callable[[NDArray], NDArray]) -> Any:
+    def _each_window(self, X: Any, function: Callable[[NDArray], NDArray], rows: Rows) -> Any:
         """A function of windows, for all windows of all trajectories at once."""
         window = self.learned_.architecture.window
         given = self._given(X, single=window == 1)
         given.check_lengths(window, f"a window of n_delays={window - 1}" if window > 1 else "X")
         windows = [windows_of(part, window) for part in given.parts]
-        return given.like(function(np.concatenate(windows)), [len(part) for part in windows])
+        lengths = [len(part) for part in windows]
+        return given.like(function(np.concatenate(windows)), lengths, rows)
 
     def _given(self, X: Any, single: bool = False) -> Trajectories:
         given = as_trajectories(X, single=single)
         given.check_names(self.learned_.names)
         given.check_features(self.n_features_in_, type(self).__name__)
+        agreed_interval(given.interval, self.learned_.dt, "the model's dt")
         return given
 
     @property
@@ -207,6 +185,16 @@ class Fitted:
         if self.learned_.names is None:
             raise AttributeError("the states have no names: fit tables with named columns")
         return np.array(self.learned_.names, dtype=object)
+
+    @property
+    def n_components_(self) -> int:
+        """O, the dimension of the lifted state."""
+        return self.learned_.architecture.components
+
+    @property
+    def dt_(self) -> float:
+        """The sampling interval: `dt`, or that of the tables' times."""
+        return self.learned_.dt
 
     @property
     def units_(self) -> tuple[str, ...] | None:

@@ -3,7 +3,7 @@
 The stages are those of a federation, with one site that holds everything.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +18,8 @@ __all__ = ["ROUNDS", "decayed", "fitted_weights"]
 
 ROUNDS = 10
 """Pieces in which features are trained, each with a lower learning rate and a fresh Adam."""
+LOOK = 5
+"""The first of so many parts of the data is looked at before features are trained."""
 
 
 def decayed(rate: float, done: float) -> float:
@@ -32,21 +34,27 @@ def fitted_weights(
     segments: Sequence[NDArray[Any]],
     *,
     seed: int,
+    update: Callable[..., Weights] = client_update,
 ) -> Weights:
     """Weights learned from segments (T_i, d).
 
     Arguments:
         weights: the first ones; kinds that are learned in stages begin anew.
         seed: of the order of samples, and of what is drawn.
+        update: trains as `client_update` does, for one who watches.
     """
     dtype = np.dtype(training.precision)
     narrow = [states.astype(dtype, copy=False) for states in segments]
     if not isinstance(architecture, Staged):
-        return client_update(architecture, training, weights, narrow, seed=seed)
+        return update(architecture, training, weights, narrow, seed=seed)
     fixed = architecture.fixed(architecture.scale_sums(segments))
     features = architecture.first_features(seed=seed, dtype=dtype)
+    if architecture.trains and architecture.sum_shapes():
+        look = architecture.sums(fixed, features, segments[: -(-len(segments) // LOOK)])
+        if look["pairs"][0]:
+            fixed = architecture.looked(fixed, look)
     if architecture.trains and longest(segments) >= architecture.window + max(architecture.leads):
-        features = _trained(architecture, training, features, fixed, narrow, seed)
+        features = _trained(architecture, training, features, fixed, narrow, seed, update)
     if not architecture.sum_shapes():
         return architecture.unsolved(fixed, features)
     sums = architecture.sums(fixed, features, segments)
@@ -65,12 +73,13 @@ def _trained(
     fixed: dict[str, NDArray[np.float64]],
     segments: Sequence[NDArray[Any]],
     seed: int,
+    update: Callable[..., Weights],
 ) -> dict[str, NDArray[Any]]:
     """Features after all epochs, the learning rate falling along half a cosine."""
     pieces = min(ROUNDS, training.epochs)
     bounds = np.linspace(0, training.epochs, pieces + 1).astype(int)
     for i, epochs in enumerate(np.diff(bounds)):
-        features = client_update(
+        features = update(
             architecture,
             replace(training, epochs=int(epochs)),
             features,

@@ -207,7 +207,7 @@ def forecast(learned: Learned, given: Trajectories, steps: int, std: Any = None)
         slope = learned.lift_slope(last) * _last_stds(given, std, window)[:, None]
         cov = slope @ slope.swapaxes(1, 2)
     found = propagate(learned, lifted, cov, spread(learned, given.parts, steps))
-    return found if given.form in ("stack", "list") else found.first()
+    return found if given.several else found.first()
 
 
 def propagate(learned: Learned, lifted: Array, cov: Array, added: Array) -> Forecast:

@@ -4,11 +4,11 @@ For a dictionary ψ and windows k that are followed, in their segment, by L step
 
     G = Σ ψ_k ψ_kᵀ      S = Σ ψ_k ψ_{k+τ}ᵀ      A_l = Σ ψ_k u_{k+lτ}ᵀ,   l = 1 … L,
 
-with u the standardised states. All sums are over the same windows: a window near the end of a
-segment that took part in some of them only would bias what is solved. They add up over sites, so
-that what is solved from them is what the pooled data would give. Sums run over blocks of one fixed
-size in the order of the data, by one compiled function on one core: the same data give the same
-sums in every process.
+with u the standardised states; each window may have a weight. All sums are over the same windows: a
+window near the end of a segment that took part in some of them only would bias what is solved. They
+add up over sites, so that what is solved from them is what the pooled data would give. Sums run
+over blocks of one fixed size in the order of the data, by one compiled function on one core: the
+same data give the same sums in every process.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 
 from fedkoopman.compilation import one_core
 
-__all__ = ["contained", "gram_shapes", "gram_sums", "least_squares", "whitening"]
+__all__ = ["balancing", "contained", "gram_shapes", "gram_sums", "least_squares", "whitening"]
 
 BLOCK = 1024
 """Windows that are lifted together."""
+
+MOST_WEIGHT = 5.0
+"""Of a window: one odd state should not outweigh all others."""
 
 Float64 = NDArray[np.float64]
 Lift = Callable[[Mapping[str, Any], Array], Array]
@@ -49,17 +52,19 @@ def gram_sums(
     lift: Lift,
     weights: Mapping[str, Any],
     segments: Sequence[Float64],
+    balance: Float64 | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]],
     window: int,
     depth: int,
 ) -> dict[str, Float64]:
-    """G, S, all A_l and the number of windows.
+    """G, S, all A_l and the number of windows, or the sum of their weights.
 
     Arguments:
         lift: ψ of standardised windows, one per column; hashable, as it chooses what is compiled.
         weights: what ψ needs.
         segments: standardised states (T_i, d).
+        balance: from `balancing`, by which rare states weigh more; None: all weigh 1.
         shapes: from `gram_shapes`.
     """
     total = {name: np.zeros(shape) for name, shape in shapes.items()}
@@ -67,7 +72,9 @@ def gram_sums(
     wide = {name: np.asarray(leaf, np.float64) for name, leaf in weights.items()}
     with jax.enable_x64(True):
         for states, left in _blocks(segments, window, max(ahead, 1) * depth):
-            found = _block(wide, states, left, lift=lift, window=window, depth=depth, ahead=ahead)
+            found = _block(
+                wide, states, left, balance, lift=lift, window=window, depth=depth, ahead=ahead
+            )
             for name, part in zip(total, found, strict=True):
                 total[name] += np.asarray(part)
     return total
@@ -99,6 +106,7 @@ def _block(
     weights: dict[str, Array],
     states: Float[Array, "state room"],
     left: Int[Array, " block"],
+    balance: Float[Array, "first first"] | None,
     *,
     lift: Lift,
     window: int,
@@ -109,8 +117,11 @@ def _block(
     n, state_dim = len(left), len(states)
     u = jnp.concatenate([states[:, i : i + n + depth] for i in range(window)])
     lifted = lift(weights, u)
-    counts = left >= max(ahead, 1) * depth
-    now = jnp.where(counts, lifted[:, :n], 0.0)
+    weight = (left >= max(ahead, 1) * depth).astype(lifted.dtype)
+    if balance is not None:
+        distance = jnp.sum((balance @ lifted[: len(balance), :n]) ** 2, axis=0)
+        weight = weight * jnp.minimum(jnp.sqrt(distance), MOST_WEIGHT)
+    now = weight * lifted[:, :n]
     first = [window - 1 + depth * step for step in range(1, ahead + 1)]
     # One product for all that is multiplied by ψ_k.
     right = jnp.concatenate(
@@ -122,8 +133,23 @@ def _block(
     )
     product, size = now @ right.T, len(lifted)
     future = product[:, 2 * size :].reshape(size, ahead, state_dim).swapaxes(0, 1)
-    pairs = jnp.sum(counts).astype(now.dtype)[None]
-    return product[:, :size], product[:, size : 2 * size], future, pairs
+    return product[:, :size], product[:, size : 2 * size], future, jnp.sum(weight)[None]
+
+
+def balancing(gram: Float64, pairs: float, first: int) -> Float64:
+    """The matrix W by which `gram_sums` weighs windows, (first, first).
+
+    A window's weight is ‖W ψ‖, over the first functions of the dictionary: the square root of its
+    leverage, of which the mean is 1. States far from most others, as those at which trajectories
+    start, are few; without weights a model of limited rank leaves them out.
+
+    Arguments:
+        first: how many functions; low monomials are enough.
+    """
+    white = whitening(gram[:first, :first], pairs, 1e-12)
+    result = np.zeros((first, first))
+    result[: white.shape[1]] = white.T / np.sqrt(white.shape[1])
+    return result
 
 
 def whitening(gram: Float64, pairs: float, ridge: float) -> Float64:

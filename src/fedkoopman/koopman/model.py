@@ -1,27 +1,30 @@
 """`DeepKoopman`: a Koopman model as an estimator with scikit-learn's manners."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, Self
 
-import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.koopman.files import read_model, write_model
-from fedkoopman.koopman.fitted import Fitted
-from fedkoopman.koopman.fitting import fitted_weights
-from fedkoopman.koopman.forecast import lifted_noise
-from fedkoopman.koopman.kind import Kind, Weights
+from fedkoopman.koopman.fitted import NotFittedError
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.kinds import find_kind, name_of
 from fedkoopman.koopman.learned import Learned
+from fedkoopman.koopman.selection import Parts, Selection, candidates, choose, distinct, folds
+from fedkoopman.koopman.skill import WORST
+from fedkoopman.koopman.staged import Staged
+from fedkoopman.koopman.trained import Trained
 from fedkoopman.koopman.training import Training, check_training
-from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
-from fedkoopman.systems.checks import check_count, check_seed
+from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
+from fedkoopman.systems.checks import check_count
+
+AUTO = "auto"
 
 
-class DeepKoopman(Fitted):
+class DeepKoopman(Trained):
     """A linear model in lifted coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'), all learned together.
 
     Rows are time. Trajectories are (T, n), (N, T, n) or a list of (T_i, n); no training pair
@@ -30,10 +33,13 @@ class DeepKoopman(Fitted):
     n_delays fewer rows than the trajectory.
 
     Arguments:
-        n_components: O, the dimension of the lifted state; None: four times the state's.
+        n_components: O, the dimension of the lifted state; None: as the kind has it; "auto":
+            the smallest that forecasts about as well as any in cross-validation over whole
+            trajectories, of up to 16 times the state's; see `n_components_` and `cv_results_`.
         kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "paper" is
             the paper's network. A kind takes those of the parameters below that it has.
-        dt: the sampling interval, for everything in units of time.
+        dt: the sampling interval, for everything in units of time; tables with times tell it, so
+            that 1, the default, need not be changed.
         n_delays: how many earlier states join the present one in the network's input.
         depth: how many samples one application of K advances.
         hidden_layers, width, activation: of the encoder and of the decoder. The activation is a
@@ -44,11 +50,14 @@ class DeepKoopman(Fitted):
         precision: of training, "float32" or "float64". Fitted models are evaluated in float64.
         random_state: seed of the first weights and of the order of samples; None: a new one
             every time.
+        verbose: 1 tells the loss on stderr after every tenth of the epochs; 0 is silent.
     """
+
+    _cv_results: dict[str, NDArray[Any]] | None = None
 
     def __init__(
         self,
-        n_components: int | None = 12,
+        n_components: int | str | None = 12,
         *,
         kind: str | type[Kind] = "paper",
         dt: float = 1.0,
@@ -65,6 +74,7 @@ class DeepKoopman(Fitted):
         loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3),
         precision: str = "float32",
         random_state: int | None = 0,
+        verbose: int = 0,
     ) -> None:
         self.n_components = n_components
         self.kind = kind
@@ -82,61 +92,7 @@ class DeepKoopman(Fitted):
         self.loss_weights = loss_weights
         self.precision = precision
         self.random_state = random_state
-
-    @classmethod
-    def from_weights(
-        cls,
-        architecture: Kind,
-        weights: Weights,
-        *,
-        dt: float,
-        reference: Any = None,
-        names: Sequence[str] | None = None,
-        units: Sequence[str] | None = None,
-        information: dict[str, Any] | None = None,
-        training: Training | None = None,
-        random_state: int | None = 0,
-        noise: Any = None,
-    ) -> Self:
-        """A fitted estimator around weights that were trained elsewhere.
-
-        Arguments:
-            architecture: the model kind with its sizes, as PaperNetwork(3, 12).
-            dt: the sampling interval.
-            reference: the window about which `modes_` are taken; None: zeros.
-            names, units: of the state's components.
-            information: what should be saved along, as JSON knows it.
-            training, random_state: for `partial_fit`.
-            noise: how far off K is per application, (O, O); see `koopman.forecast`.
-        """
-        if reference is None:
-            reference = np.zeros((architecture.window, architecture.state_dim))
-        learned = Learned(
-            architecture,
-            weights,
-            dt,
-            reference,
-            None if names is None else tuple(names),
-            None if units is None else tuple(units),
-            training or Training(),
-            random_state,
-            information=information or {},
-            noise=noise,
-        )
-        return cls._of(learned)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> Self:
-        """The model that `save` wrote.
-
-        Arguments:
-            kind: the model kind, if it is not an installed one: a class, or "file.py:name".
-        """
-        return cls._of(read_model(path, kind))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to a file (safetensors with JSON), whole or not at all."""
-        write_model(path, self)
+        self.verbose = verbose
 
     @classmethod
     def _of(cls, learned: Learned) -> Self:
@@ -159,13 +115,18 @@ class DeepKoopman(Fitted):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train from new weights; `y` is ignored."""
         given = as_trajectories(X)
-        architecture = self._architecture(given.parts[0].shape[1])
-        training = self._training()
+        dt, training = self._interval(given), self._training()
+        selection = self._select(given) if self._is_auto else None
+        architecture = self._architecture(
+            given.parts[0].shape[1], components=selection.components if selection else None
+        )
         dtype = np.dtype(training.precision)
         weights = architecture.initialise(seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
-        start = Learned(architecture, weights, self.dt, reference, given.names)
-        return self._train(start, training, given)
+        start = Learned(architecture, weights, dt, reference, given.names)
+        self._train(start, training, given)
+        self._cv_results = selection.results if selection else None
+        return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Train on more data for `epochs` epochs, from the present weights and with a fresh Adam,
@@ -179,61 +140,62 @@ class DeepKoopman(Fitted):
                 f"the model was trained as {learned.architecture} and its parameters now ask for "
                 f"{architecture}: call fit to start anew"
             )
-        return self._train(learned, self._training(), given)
-
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
-        """`fit`, then `transform`."""
-        return self.fit(X).transform(X)
-
-    def _train(self, start: Learned, training: Training, given: Trajectories) -> Self:
-        architecture = start.architecture
-        window, depth = architecture.window, architecture.depth
-        given.check_lengths(window + depth, f"training with n_delays={window - 1}, depth={depth}")
-        dtype, largest = np.dtype(training.precision), max(np.abs(p).max() for p in given.parts)
-        if largest > np.finfo(dtype).max:
-            raise InputError(f"X has {largest:g}, too large for {dtype}: scale the states")
-        weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.weights)
-        seed = self._seed(1 + start.updates)
-        weights = fitted_weights(architecture, training, weights, given.parts, seed=seed)
-        if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
-            raise ComputationError(
-                f"training diverged, the weights are not finite after {training.epochs} epochs: "
-                f"lower learning_rate ({training.learning_rate:g}) or scale the states, which "
-                f"reach {largest:g}"
+        if isinstance(architecture, Staged):
+            raise InputError(
+                f"a model of the kind {architecture.name} is solved from all data at once, and "
+                "partial_fit would forget what it learned: call fit with all trajectories"
             )
-        windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
-        count = start.windows + len(windows)
-        mean = windows.mean(axis=0).reshape(window, -1)
-        learned = replace(
-            start,
-            dt=self.dt,
-            weights=weights,
-            reference=start.reference + (mean - start.reference) * (len(windows) / count),
-            names=start.names or given.names,
-            training=training,
-            random_state=self.random_state,
-            updates=start.updates + 1,
-            windows=count,
-        )
-        noise = lifted_noise(learned, given.parts)
-        self._learned = replace(learned, noise=noise if np.isfinite(noise).all() else None)
-        return self
+        start = replace(learned, dt=self._interval(given, learned.dt))
+        return self._train(start, self._training(), given)
 
-    def _architecture(self, state_dim: int, like: Kind | None = None) -> Kind:
+    def _select(self, given: Trajectories) -> Selection:
+        """The number of components by cross-validation."""
+        dim = given.parts[0].shape[1]
+        sizes = candidates(dim, check_count(self.n_delays, "n_delays", least=0) + 1)
+        found = distinct(sizes, lambda size: self._architecture(dim, components=size))
+        first = next(iter(found))
+        least = first.window + first.depth
+        given.check_lengths(least, "training")
+
+        def trial(size: int, training: Parts, held: Parts) -> float:
+            options = self.get_params() | {"n_components": size, "verbose": 0}
+            long = [part for part in training if len(part) >= least]
+            try:
+                return type(self)(**options).fit(long).score(held)
+            except ComputationError:  # it diverged
+                return WORST
+
+        return choose(trial, list(found.values()), folds(given.parts, least), self._tell)
+
+    @property
+    def cv_results_(self) -> dict[str, NDArray[Any]]:
+        """The cross-validation of n_components="auto", as scikit-learn's searches have it."""
+        if self._cv_results is None:
+            raise NotFittedError('no cross-validation was made: fit with n_components="auto"')
+        return self._cv_results
+
+    @property
+    def _is_auto(self) -> bool:
+        return isinstance(self.n_components, str) and self.n_components == AUTO
+
+    def _architecture(
+        self, state_dim: int, like: Kind | None = None, components: Any = None
+    ) -> Kind:
         """The kind and sizes that the parameters ask for.
 
         Arguments:
             like: gives what is not a parameter, if it is of the kind asked for.
+            components: instead of those that the parameters ask for.
         """
-        components = 4 * state_dim if self.n_components is None else self.n_components
         kind = find_kind(self.kind)
-        rest = vars(like) if type(like) is kind else {}
-        asked = {
-            "state_dim": state_dim,
-            "components": check_count(components, "n_components"),
-            "window": check_count(self.n_delays, "n_delays", least=0) + 1,
-        }
-        return kind.of(**rest | self.get_params() | asked)
+        settings = (vars(like) if type(like) is kind else {}) | self.get_params()
+        settings["window"] = check_count(self.n_delays, "n_delays", least=0) + 1
+        if components is None:
+            components = like.components if self._is_auto and like else self.n_components
+        if components is None:
+            components = kind.usual_components(state_dim, settings)
+        settings["components"] = check_count(components, "n_components")
+        return kind.of(**settings | {"state_dim": state_dim})
 
     def _training(self) -> Training:
         return check_training(
@@ -247,11 +209,6 @@ class DeepKoopman(Fitted):
                 self.precision,
             )
         )
-
-    def _seed(self, purpose: int) -> int:
-        """The seed of the first weights (0) or of the order of samples in an update (1, 2, …)."""
-        given = None if self.random_state is None else [check_seed(self.random_state), purpose]
-        return int(np.random.SeedSequence(given).generate_state(1, np.uint64)[0] >> 1)
 
 
 def load_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> DeepKoopman:

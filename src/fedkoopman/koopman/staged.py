@@ -1,6 +1,7 @@
 """Model kinds that are learned in stages, each of which needs only sums over the data.
 
     scale     sites add up counts, sums and squares; from these come mean and standard deviation
+    look      the sums of the last stage, once, with features as they are drawn
     features  gradient training of what the kind trains, if it trains anything
     sums      sites add up products of lifted states; from these the model is solved in closed form
 
@@ -94,6 +95,10 @@ class Staged(Kind):
         return {name: np.zeros(shape) for name, shape in self.feature_shapes()}
 
     # Third stage: sums, and the solution
+
+    def looked(self, fixed: Arrays, sums: Arrays) -> dict[str, NDArray[np.float64]]:
+        """What is fixed, after a first look at the sums with features as they are drawn."""
+        return dict(fixed)
 
     def sum_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what a site adds to the solution; none: there is no third stage."""

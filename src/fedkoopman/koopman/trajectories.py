@@ -1,5 +1,6 @@
 """The forms in which users give trajectories, and every check of them."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -8,8 +9,17 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.frames import (
+    Rows,
+    Table,
+    common_interval,
+    is_series,
+    is_table,
+    read_table,
+    row_of,
+)
 
-FORMS = "give (T, n), (N, T, n) or a list of (T_i, n), rows being time"
+FORMS = "give (T, n), (N, T, n), a list of (T_i, n) or tables, rows being time"
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,26 +28,62 @@ class Trajectories:
 
     Attributes:
         parts: (T_i, n), float64 and finite.
-        form: a single row (n,), the rows (T, n) of one trajectory, a stack (N, T, n) or a list.
+        form: a single row (n,), the rows (T, n) of one trajectory or of one table, a stack
+            (N, T, n) or a list.
         names: of the columns, where the input was a table that has them.
+        tables: what was given, entry by entry, where it was a table; None for an array. A table
+            makes as many parts as it has segments.
     """
 
     parts: list[NDArray[np.float64]]
     form: Literal["row", "rows", "stack", "list"]
     names: tuple[str, ...] | None = None
+    tables: tuple[Table | None, ...] = ()
+
+    @property
+    def interval(self) -> float | None:
+        """The sampling interval, as far as tables tell it."""
+        return common_interval(table for table in self.tables if table is not None)
 
     def label(self, i: int) -> str:
-        """What a message calls trajectory i."""
+        """What a message calls part i."""
+        for j, table in enumerate(self.tables):
+            count = 1 if table is None else len(table.bounds)
+            if i < count:
+                return f"X[{j}]" if table is None else table.part(i)
+            i -= count
         return f"X[{i}]" if self.form in ("stack", "list") else "X"
 
-    def like(self, joined: NDArray[Any], lengths: list[int]) -> Any:
-        """Results for all parts, joined, in the form in which the parts came."""
-        pieces = np.split(joined, np.cumsum(lengths)[:-1])
+    @property
+    def several(self) -> bool:
+        """Whether there may be more than one trajectory, and results have an axis for them."""
+        return self.form in ("stack", "list") or len(self.parts) > 1
+
+    def like(self, joined: NDArray[Any], lengths: list[int], rows: Rows) -> Any:
+        """Results for all parts, joined, in the form in which the parts came.
+
+        Arguments:
+            lengths: how many rows there are of each part.
+            rows: how they become tables, where tables were given.
+        """
+        pieces: list[Any] = np.split(joined, np.cumsum(lengths)[:-1])
+        if any(table is not None for table in self.tables):
+            pieces = list(self._rebuilt(pieces, rows))
         if self.form == "row":
-            return pieces[0][0]
+            return pieces[0][0] if isinstance(pieces[0], np.ndarray) else pieces[0].iloc[0]
         if self.form == "rows":
             return pieces[0]
         return np.stack(pieces) if self.form == "stack" else pieces
+
+    def _rebuilt(self, pieces: list[Any], rows: Rows) -> Iterator[Any]:
+        """One result per entry that was given."""
+        for table in self.tables:
+            count = 1 if table is None else len(table.bounds)
+            own, pieces = pieces[:count], pieces[count:]
+            if table is None or table.source is None:
+                yield np.concatenate(own)
+            else:
+                yield table.rebuilt(own, rows)
 
     def check_features(self, expected: int, owner: str, what: str = "features") -> None:
         """Refuse another number of columns."""
@@ -50,11 +96,7 @@ class Trajectories:
 
     def check_names(self, expected: tuple[str, ...] | None) -> None:
         """Refuse columns with other names, or in another order, than those of the training."""
-        if self.names is not None and expected is not None and self.names != expected:
-            raise InputError(
-                f"X has the columns {short(list(self.names))} but the model was trained on "
-                f"{short(list(expected))}: give the same columns in the same order"
-            )
+        check_names(self.names, expected, "X")
 
     def check_lengths(self, least: int, needed_by: str) -> None:
         """Refuse trajectories that are too short."""
@@ -67,29 +109,62 @@ class Trajectories:
                 )
 
 
-def as_trajectories(x: Any, *, single: bool = False) -> Trajectories:
+def as_trajectories(x: Any, *, single: bool = False, whole: bool = False) -> Trajectories:
     """Check what the user gave.
 
     Arguments:
         single: whether one row (n,) will do.
+        whole: rows of tables are taken by themselves, whatever their segments and instants.
     """
     if isinstance(x, list | tuple) and len(x) and _has_rows(x[0]):
-        parts = [array_of(part, f"X[{i}]") for i, part in enumerate(x)]
-        given = Trajectories(parts, "list", _common_names(x))
-        for i, part in enumerate(parts):
-            if part.ndim != 2:
-                raise InputError(f"X[{i}] has shape {part.shape}: in a list, give (T_i, n) arrays")
-        given.check_features(parts[0].shape[1], "the list, by X[0],")
-        return given
+        return _listed(x, whole)
+    if is_table(x) or (single and is_series(x)):
+        table = read_table(row_of(x) if is_series(x) else x, "X", whole=whole)
+        form: Literal["row", "rows"] = "row" if is_series(x) else "rows"
+        return Trajectories(_split(table), form, table.names, (table,))
     array = array_of(x, "X")
     if array.ndim == 3 and len(array):
         return Trajectories(list(array), "stack")
     if array.ndim == 2:
-        return Trajectories([array], "rows", _names(x))
+        return Trajectories([array], "rows")
     if array.ndim == 1 and single:
         return Trajectories([array[None]], "row")
-    hint = "; for a single component, X.reshape(-1, 1)" if array.ndim == 1 else ""
+    column = "X.to_frame()" if is_series(x) else "X.reshape(-1, 1)"
+    hint = f"; for a single component, {column}" if array.ndim == 1 else ""
     raise InputError(f"X has shape {array.shape}: {FORMS}{hint}")
+
+
+def _listed(x: Sequence[Any], whole: bool) -> Trajectories:
+    parts: list[NDArray[np.float64]] = []
+    tables: list[Table | None] = []
+    for i, entry in enumerate(x):
+        tables.append(read_table(entry, f"X[{i}]", whole=whole) if is_table(entry) else None)
+        table = tables[-1]
+        parts += [array_of(entry, f"X[{i}]")] if table is None else _split(table)
+    given = Trajectories(parts, "list", _common_names(tables), tuple(tables))
+    for i, part in enumerate(parts):
+        if part.ndim != 2:
+            raise InputError(
+                f"{given.label(i)} has shape {part.shape}: in a list, give (T_i, n) arrays"
+            )
+    given.check_features(parts[0].shape[1], "the list, by X[0],")
+    return given
+
+
+def _split(table: Table) -> list[NDArray[np.float64]]:
+    """The states of each segment."""
+    return np.split(array_of(table.states, table.title), table.bounds[:-1])
+
+
+def check_names(
+    names: tuple[str, ...] | None, expected: tuple[str, ...] | None, title: str
+) -> None:
+    """Refuse columns with other names, or in another order, than those of the training."""
+    if names is not None and expected is not None and names != expected:
+        raise InputError(
+            f"{title} has the columns {short(list(names))} but the model was trained on "
+            f"{short(list(expected))}: give the same columns in the same order"
+        )
 
 
 def array_of(x: Any, label: str) -> NDArray[np.float64]:
@@ -143,6 +218,8 @@ def _plain(x: Any, label: str) -> NDArray[Any]:
 
 def _has_rows(x: Any) -> bool:
     """Whether an entry of a list is a whole trajectory rather than a row."""
+    if is_table(x):
+        return True
     if hasattr(x, "shape"):
         return len(x.shape) == 2
     return (
@@ -150,14 +227,8 @@ def _has_rows(x: Any) -> bool:
     )
 
 
-def _names(x: Any) -> tuple[str, ...] | None:
-    columns = getattr(x, "columns", None)
-    names = () if columns is None else tuple(columns)
-    return names if names and all(isinstance(name, str) for name in names) else None
-
-
-def _common_names(parts: Any) -> tuple[str, ...] | None:
-    found = [_names(part) for part in parts]
+def _common_names(tables: Sequence[Table | None]) -> tuple[str, ...] | None:
+    found = [None if table is None else table.names for table in tables]
     for i, names in enumerate(found):
         if names is not None and found[0] is not None and names != found[0]:
             raise InputError(

@@ -75,7 +75,8 @@ def test_trajectories_that_are_too_short_are_named():
     ("parameter", "value", "message"),
     [
         ("n_components", 0, "n_components is 0: give a whole number of at least 1"),
-        ("n_components", "auto", "n_components is 'auto'"),
+        ("n_components", "many", "n_components is 'many'"),
+        ("verbose", -1, "verbose is -1: give a whole number of at least 0"),
         ("dt", 0, "dt is 0: it must be above 0"),
         ("dt", "fast", "dt is 'fast': give one finite real number"),
         ("n_delays", -1, "n_delays is -1: give a whole number of at least 0"),
@@ -147,13 +148,16 @@ def test_inverse_transform_wants_lifted_states():
     refused(lambda: FITTED.inverse_transform(ROWS), message)
 
 
-def test_a_score_needs_two_predictions():
-    refused(lambda: FITTED.score(ROWS[:2]), "X gives 1 prediction, but a score needs at least 2")
-
-
 def test_partial_fit_refuses_another_shape_of_network():
     model = DeepKoopman(3, width=4, epochs=1).fit(ROWS).set_params(width=5)
     refused(lambda: model.partial_fit(ROWS), "was trained as .*width=4.*call fit to start anew")
+
+
+@pytest.mark.parametrize("kind", ["edmd", "inclusive", "spectral"])
+def test_kinds_solved_at_once_refuse_to_forget(kind):
+    model = DeepKoopman(6, kind=kind, epochs=1).partial_fit(ROWS)
+    refused(lambda: model.partial_fit(ROWS), f"of the kind {kind} is solved .*call fit with all")
+    assert model.predict(ROWS).shape == ROWS.shape
 
 
 ARCHITECTURE = PaperNetwork(2, 3, width=4)

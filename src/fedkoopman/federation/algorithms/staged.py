@@ -2,6 +2,8 @@
 
     collect   the first slots: data arrive, and nobody is asked
     scale     one slot: sites send counts, sums and squares of their states
+    look      one slot, and another half way: sums as in the last stage, with the features as they
+              are then; they make a first model, and are forgotten
     features  sites whom the policy chooses train the shared features; their aggregate is the next
     sums      features stay; sites send sums of products, and the server solves the model in closed
               form, in every slot in which sums come
@@ -14,6 +16,7 @@ on; a kind without sums stays with the features.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,14 +31,17 @@ from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.fitting import decayed, longest
 from fedkoopman.koopman.staged import Staged
-from fedkoopman.koopman.training import client_update, train
+from fedkoopman.koopman.training import Training, client_update, train
 
 __all__ = ["ALGORITHM", "StagedLearning"]
 
 COLLECTING = 20
 """One slot in so many goes by before the scale is agreed on: more data make it a better one."""
-SUMMING = 4
-"""The last quarter of the slots is for sums: they are exact, and each slot has a whole model."""
+SUMMING = 10
+"""The last tenth of the slots is for sums: who is away for a while is still counted."""
+REPLAY = 3
+"""A round of training draws so many times the segments of a round of FedAvg-M from all that ever
+arrived, for fewer epochs: steps on mixed data learn more than passes over the newest."""
 FIXED, FEATURES, SUMS, MODEL = "scale.", "features.", "sums.", "model."
 """Before the names in the state: what the scale says, the features, all sums, the model."""
 
@@ -58,7 +64,13 @@ class StagedLearning:
         }
         if kind.trains:
             found |= {
-                "train": Schema("the shared features", fixed | features, reply="features"),
+                "train": Schema(
+                    "the shared features",
+                    fixed | features,
+                    reply="features",
+                    data="arrived",
+                    spend=True,
+                ),
                 "features": Schema(
                     "features after local training",
                     features,
@@ -70,6 +82,8 @@ class StagedLearning:
             sums = _fields(kind.sum_shapes(), "float64")
             words = "the shared features"
             found |= {
+                "look": Schema(words, fixed | features, reply="seen", data="arrived"),
+                "seen": Schema("sums of products of lifted states", sums, additive=True),
                 "add-all": Schema(
                     words, fixed | features, reply="sums", data="arrived", spend=True
                 ),
@@ -85,6 +99,7 @@ class StagedLearning:
         features = kind.first_features(seed=seed, dtype=problem.dtype)
         return {
             "scaled": np.zeros(1),
+            "looked": np.zeros(1),
             "counted": np.zeros(problem.clients),
             **_put(FIXED, fixed),
             **_put(FEATURES, features),
@@ -100,6 +115,8 @@ class StagedLearning:
                 return {}
             return {int(n): Message("measure") for n in np.flatnonzero(ready.present)}
         shared = {**_get(FIXED, state), **_get(FEATURES, state)}
+        if kind.trains and kind.sum_shapes() and _looks(problem, state, slot):
+            return {int(n): Message("look", shared) for n in np.flatnonzero(ready.present)}
         if kind.trains and slot <= _last_training(problem):
             return {n: Message("train", shared) for n in _chosen(problem, slot, ready)}
         counted = _padded(state["counted"], problem.clients)
@@ -120,15 +137,17 @@ class StagedLearning:
         fixed = {name: given[name] for name in kind.fixed_shapes()}
         features = {name: given[name] for name, _ in kind.feature_shapes()}
         if request.kind != "train":
-            return Message("sums", kind.sums(fixed, features, segments))
+            reply = "seen" if request.kind == "look" else "sums"
+            return Message(reply, kind.sums(fixed, features, segments))
         if longest(segments) < kind.window + max(kind.leads):
             return Message("features", features)  # too short to be trained on, and not for sums
         first, last = collecting(problem.slots), _last_training(problem)
+        drawn = _replayed(problem, segments, asked.seed)
         found = client_update(
             kind,
-            problem.training,
+            _training(problem),
             features,
-            [states.astype(problem.dtype, copy=False) for states in segments],
+            [states.astype(problem.dtype, copy=False) for states in drawn],
             seed=asked.seed,
             learning_rate=decayed(asked.learning_rate, (asked.slot - first) / (last - first + 1)),
             fixed=fixed,
@@ -158,6 +177,14 @@ class StagedLearning:
             if not kind.sum_shapes():
                 after |= _put(MODEL, kind.unsolved(fixed, features))
             return after, {"stage": "features"}
+        if found[0].kind == "seen":
+            sums = _added([message.arrays for message in found])
+            if not sums["pairs"][0]:
+                return state, {}
+            fixed = kind.looked(fixed, sums)
+            model = kind.solve(fixed, features, sums)
+            after = {**state, "looked": np.ones(1), **_put(FIXED, fixed), **_put(MODEL, model)}
+            return after, {"stage": "look"}
         sums = _added([_get(SUMS, state), *(message.arrays for message in found)])
         counted = _padded(state["counted"], problem.clients)
         for reply in replies.values():
@@ -182,9 +209,29 @@ class StagedLearning:
         if kind.sum_shapes():
             kind.sums(kind.fixed(), features, [np.zeros((2, kind.state_dim))])
         if kind.trains:
-            nothing = np.zeros((samples, kind.state_dim))
-            order = np.zeros((problem.training.epochs, 1), np.int32)
-            train(kind, problem.training, features, nothing, order, fixed=kind.fixed())
+            nothing = np.zeros((REPLAY * samples, kind.state_dim))
+            order = np.zeros((_training(problem).epochs, 1), np.int32)
+            train(kind, _training(problem), features, nothing, order, fixed=kind.fixed())
+
+
+def _training(problem: Problem) -> Training:
+    """As many steps as in a round of FedAvg-M, on more data and with fewer epochs."""
+    epochs = math.ceil(problem.training.epochs / REPLAY)
+    return replace(problem.training, epochs=epochs)
+
+
+def _replayed(problem: Problem, segments: Sequence[NDArray[Any]], seed: int) -> list[NDArray[Any]]:
+    """Segments for one round, drawn from all that arrived; each once before any comes again."""
+    random, count = np.random.default_rng(seed), usual_segments(problem) * REPLAY
+    order = [
+        i for _ in range(-(-count // len(segments))) for i in random.permutation(len(segments))
+    ]
+    return [segments[i] for i in order[:count]]
+
+
+def usual_segments(problem: Problem) -> int:
+    """Segments that wait when a client trains for the first time, by the threshold policy."""
+    return max(1, math.ceil(problem.thresholds.min()))
 
 
 def collecting(slots: int) -> int:
@@ -197,6 +244,13 @@ def _last_training(problem: Problem) -> int:
     if not _kind(problem).sum_shapes():
         return problem.slots
     return problem.slots - max(1, problem.slots // SUMMING)
+
+
+def _looks(problem: Problem, state: Arrays, slot: int) -> bool:
+    """Whether this is the first slot after the scale, or half of all slots are over."""
+    if slot > _last_training(problem):
+        return False
+    return not state["looked"][0] or slot == problem.slots // 2
 
 
 def _kind(problem: Problem) -> Staged:

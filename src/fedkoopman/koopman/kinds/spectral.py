@@ -10,14 +10,18 @@ Three stages (`koopman.staged`), after the scale of the states is known:
 2. Sites send sums of products of ψ with itself, with its successor, and with the states of the
    next `horizon` steps.
 3. In closed form: whiten ψ; take the directions in which the future window [u_k, u_{k+1}, …] is
-   known best (a singular value decomposition, step l weighted by `focus`^l); K is least squares
-   between successive y, its eigenvalues held within the unit circle; C is least squares too.
+   known best (a singular value decomposition, step l weighted by (l + 1)^−`discount`); K is least
+   squares between successive y, its eigenvalues held within the unit circle; C is least squares.
 
-A large `focus` favours the far future, a small one the next steps; with few components that is a
-real choice. In closed form this is a reduced-rank regression of the future window, as in canonical
-variate analysis: W. E. Larimore, American Control Conference (1983).
+A small `discount` favours the far future, a large one the next steps; with few components that is
+a real choice. Weights that fall as a power of l serve both ends better than powers of a number do.
+States that are rare weigh more in the sums (`gram.balancing`): a first look at the data, with the
+features as they are drawn, tells which. In closed form all this is a reduced-rank regression of the
+future window, as in canonical variate analysis: W. E. Larimore, American Control Conference (1983).
+
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -29,7 +33,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.dictionary import Dictionary
-from fedkoopman.koopman.gram import contained, gram_shapes, gram_sums, whitening
+from fedkoopman.koopman.gram import balancing, contained, gram_shapes, gram_sums, whitening
 from fedkoopman.koopman.kind import Shapes
 from fedkoopman.koopman.onnx import Graph
 from fedkoopman.koopman.staged import (
@@ -57,7 +61,8 @@ class Spectral(Staged):
         learned: whether these are trained; otherwise they stay random, which is quick.
         degree: of the highest monomials among the functions.
         horizon: L, how many steps of the future the subspace is chosen by.
-        focus: w, by which each further step counts less.
+        discount: how fast further steps count less; None: 2, or 1.5 where there are components to
+            spare (five and more for each number in).
         ridge: directions of ψ whose mean square is below this share of the largest are left out.
     """
 
@@ -68,7 +73,7 @@ class Spectral(Staged):
     learned: bool = field(default=True, kw_only=True)
     degree: int = field(default=3, kw_only=True)
     horizon: int = field(default=30, kw_only=True)
-    focus: float = field(default=0.85, kw_only=True)
+    discount: float | None = field(default=None, kw_only=True)
     ridge: float = field(default=1e-10, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -138,8 +143,14 @@ class Spectral(Staged):
         return super().scale_sums(segments) | {"moves": moves, "moved": moved}
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Also the usual size of a move, in standard deviations."""
-        return super().fixed_shapes() | {"moves": (len(self.leads), self.state_dim)}
+        """Also the usual size of a move, in standard deviations, and weights of rare states."""
+        more = {"moves": (len(self.leads), self.state_dim), "balance": (self._low, self._low)}
+        return super().fixed_shapes() | more
+
+    @property
+    def _low(self) -> int:
+        """Functions that are monomials of degree 2 at most: by these rare states are found."""
+        return math.comb(self.input_dim + min(self.degree, 2), self.input_dim)
 
     def fixed(self, sums: Arrays | None = None) -> dict[str, NDArray[np.float64]]:
         """Also the root mean square of the moves; 1 where nothing moved."""
@@ -148,7 +159,12 @@ class Spectral(Staged):
         if sums is not None:
             square = sums["moves"] / np.maximum(sums["moved"], 1.0)[:, None] / found["std"] ** 2
             moves = np.sqrt(np.where(square > 0, square, 1.0))
-        return found | {"moves": moves}
+        return found | {"moves": moves, "balance": np.zeros((self._low, self._low))}
+
+    def looked(self, fixed: Arrays, sums: Arrays) -> dict[str, NDArray[np.float64]]:
+        """With weights of rare states."""
+        balance = balancing(sums["gram"], float(sums["pairs"][0]), self._low)
+        return {**fixed, "balance": balance}
 
     # Features, trained by heads for all leads at once
 
@@ -208,6 +224,7 @@ class Spectral(Staged):
             self.functions,
             {name: features[name] for name, _ in self.functions.shapes()},
             [(states - fixed["mean"]) / fixed["std"] for states in segments],
+            fixed["balance"] if fixed["balance"].any() else None,
             shapes=gram_shapes(self.functions.size, self.state_dim, self.horizon),
             window=self.window,
             depth=self.depth,
@@ -224,7 +241,9 @@ class Spectral(Staged):
         white = whitening(sums["gram"], pairs, self.ridge)
         now = white.T @ sums["gram"][:, 1 : 1 + self.input_dim] / pairs
         future = [white.T @ later / pairs for later in sums["ahead"]]
-        parts = [now, *(self.focus**step * later for step, later in enumerate(future, 1))]
+        few = self.components < 5 * self.input_dim
+        discount = (2.0 if few else 1.5) if self.discount is None else self.discount
+        parts = [(i + 1) ** -discount * part for i, part in enumerate([now, *future])]
         rank = self.components
         left = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)[0][:, :rank]
         lifting = np.zeros((rank, self.functions.size))
