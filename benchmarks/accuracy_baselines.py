@@ -73,12 +73,14 @@ class Edmd:
                 found.append(self.decode(y))
         return np.stack(found, axis=1)
 
-    def relifted(self, states: Array, steps: int) -> Array:
-        """Decoded, held within the range and lifted again at every step."""
-        x, found = states, []
-        for _ in range(steps):
-            x = np.clip(self.decode(self.lift(x) @ self.operator), self.low, self.high)
-            found.append(x)
+    def relifted(self, states: Array, steps: int, every: int = 1) -> Array:
+        """Decoded, held within the range and lifted again at every step, or every few."""
+        y, found = self.lift(states), []
+        for step in range(steps):
+            if step and step % every == 0:
+                y = self.lift(found[-1])
+            y = y @ self.operator
+            found.append(np.clip(self.decode(y), self.low, self.high))
         return np.stack(found, axis=1)
 
     def at(self, states: Array, horizons: Sequence[int], coordinates: slice) -> list[Array]:

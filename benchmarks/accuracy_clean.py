@@ -46,20 +46,20 @@ def models(case: Case) -> Iterator[tuple[str, int, peers.Peer]]:
         forecast = Edmd(train, degree).once
         seconds = time.process_time() - began
         yield f"EDMD, degree {degree}, in NumPy", size, peers.Peer(forecast, seconds)
-        yield f"`fk.EDMD(degree={degree})`", size, ours_edmd(train, dt, degree, relift=None)
+        yield f"`fk.EDMD(degree={degree})`", size, ours_edmd(train, dt, degree, relift=0)
     yield "pykoop, 9 RBF", 12, peers.pykoop_rbf(train)
     yield "kooplearn Nyström", 12, peers.kooplearn_nystroem(train)
     yield "kooplearn autoencoder loss, JAX, 300 epochs", 12, peers.kooplearn_autoencoder(train)
     for name, options in OURS.items():
-        yield name, options["n_components"], ours(train, dt, relift=None, **options)
+        yield name, options["n_components"], ours(train, dt, relift=0, **options)
 
 
 OURS: dict[str, dict] = {
     '**`fk.DeepKoopman(12, kind="spectral")`**': {"kind": "spectral", "n_components": 12},
-    "**the same, `focus=.5, ridge=1e-12, learned=False`**": {
+    "**the same, `horizon=8, ridge=1e-12, learned=False`**": {
         "kind": "spectral",
         "n_components": 12,
-        "focus": 0.5,
+        "horizon": 8,
         "ridge": 1e-12,
         "learned": False,
     },
@@ -173,10 +173,10 @@ def fit_time(options: Options) -> Section:
         ahead, seconds = peers.pykoopman(train[None], test[:-1], (1,), "kdmd")
         add("pykoopman KDMD", 25, lambda _: ahead[1], seconds)
     for rank in (12, 25):
-        peer = ours([train], 0.01, relift=None, kind="spectral", n_components=rank)
+        peer = ours([train], 0.01, relift=0, kind="spectral", n_components=rank)
         add(f'**`fk.DeepKoopman({rank}, kind="spectral")`**', rank, one_step(peer), peer.seconds)
         quick = {"kind": "spectral", "n_components": rank, "learned": False}
-        peer = ours([train], 0.01, relift=None, **quick)
+        peer = ours([train], 0.01, relift=0, **quick)
         add("**the same, `learned=False`**", rank, one_step(peer), peer.seconds)
     body = [
         [r["model"], r["rank"], f"{r['rmse']:.6f}", f"{r['seconds']:.2f}"] for r in section.rows

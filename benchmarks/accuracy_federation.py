@@ -64,7 +64,7 @@ def far_error(forecast, test: Array, steps: int = 20) -> float:
 
 def scores(model, test: Array) -> dict[str, float]:
     """One seed's numbers, computed here from forecasts alone."""
-    once, again = forecast_of(model, None), forecast_of(model, 1)
+    once, again = forecast_of(model, 0), forecast_of(model, 1)
     flat = test[:, :-1].reshape(-1, test.shape[-1])
     ahead = once(flat, 5).reshape(*test[:, :-1].shape[:2], 5, -1)
     errors = [

@@ -62,7 +62,7 @@ def dysts(options: Options) -> Section:
 
     def deep(x: Array) -> list[Forecast]:
         model, _ = fitted([x], cases[0.0].dt, **DYSTS_OURS)
-        return [forecast_of(model, None), forecast_of(model, 1), forecast_of(model)]
+        return [forecast_of(model, 0), forecast_of(model, 1), forecast_of(model)]
 
     rows = [
         ("EDMD, degree 3, in NumPy", 0.0, edmd(3, 1e-12), False),
@@ -132,9 +132,9 @@ def _defaults(case: Case, horizons: tuple[int, ...], degree: int) -> Section:
         (f"EDMD, degree {degree}, in NumPy, re-lifted every step", edmd.relifted),
         (f"`fk.EDMD(degree={degree})`", ours_edmd(case.train, case.dt, degree).forecast),
         (f"**`{quick}`**", forecast_of(model)),
-        ("the same, lifted once", forecast_of(model, None)),
+        ("the same, lifted once", forecast_of(model, 0)),
         ("the same, re-lifted every step", forecast_of(model, 1)),
-        ('`kind="paper"`', ours(case.train, case.dt, relift=None, kind="paper").forecast),
+        ('`kind="paper"`', ours(case.train, case.dt, relift=0, kind="paper").forecast),
     ]
     for name, forecast in entries:
         errors = errors_at(forecast, case, horizons)
@@ -199,7 +199,7 @@ def smoothing(options: Options) -> Section:
         ("clean states", clean.train),
     ):
         edmd, test = Edmd(train, 3), clean.test
-        own = ours_edmd(train, 0.01, 3, relift=None).forecast
+        own = ours_edmd(train, 0.01, 3, relift=0).forecast
         errors = [
             mean_square(f(test[:, :-1].reshape(-1, 3), 1).reshape(test[:, 1:].shape) - test[:, 1:])
             for f in (edmd.once, own)

@@ -16,28 +16,27 @@ def fitted(train: Array | Sequence[Array], dt: float, **options) -> tuple[object
     return model, time.process_time() - began
 
 
-def forecast_of(model, relift: int | str | None = "auto") -> Forecast:
+def forecast_of(model, relift: int | None = None) -> Forecast:
     """A fitted model's forecast, (n, d) → (n, steps, d).
 
     Arguments:
-        relift: "auto": what the model itself found better; None: lifted once; n: lifted anew every
-            n steps.
+        relift: None: what the model itself found better; 0: lifted once; n: lifted anew every n
+            steps.
     """
-    options = {} if relift == "auto" else {"relift": relift}
 
     def forecast(states: Array, steps: int) -> Array:
-        return model.simulate(states, n_steps=steps, **options)
+        return model.simulate(states, n_steps=steps, relift=relift)
 
     return forecast
 
 
-def ours(train, dt: float, relift: int | str | None = "auto", **options) -> Peer:
+def ours(train, dt: float, relift: int | None = None, **options) -> Peer:
     """`fk.DeepKoopman`."""
     model, seconds = fitted(train, dt, **options)
     return Peer(forecast_of(model, relift), seconds)
 
 
-def ours_edmd(train, dt: float, degree: int, relift: int | str | None = "auto") -> Peer:
+def ours_edmd(train, dt: float, degree: int, relift: int | None = None) -> Peer:
     """`fk.EDMD`, the same baseline as a class of the package."""
     import fedkoopman as fk
 
