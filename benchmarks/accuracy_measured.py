@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from accuracy_baselines import Array, Edmd, Forecast, holding, root_mean_square
 from accuracy_cases import angles_of, measured_states, measured_trials, with_delays, wrapped
-from accuracy_ours import fitted, forecast_of
+from accuracy_ours import fitted, forecast_of, way_of
 from accuracy_page import Options, Section, short
 
 HORIZONS = (5, 20, 50, 100)
@@ -123,7 +123,7 @@ def double_pendulum(options: Options) -> Section:
         f"trial, every 2 ms. *Segments too large*: of {SEGMENTS} consecutive ones, in how many the "
         "error at 100 samples exceeds 1.5 times the larger of holding's error and the spread of "
         "the angles there (none may); *worst share*: of that limit. CPU seconds of our fit: "
-        f"{seconds:.0f}; "
+        f"{seconds:.0f}; {way_of(model)}; "
         f"`fk.DeepKoopman({', '.join(f'{k}={v!r}' for k, v in OURS.items())})`.",
         "Data: A. Myers, J. Tempelman, D. Petrushenko, F. Khasawneh, HardwareX 8 (2020) e00138.",
     )

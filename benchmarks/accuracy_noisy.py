@@ -15,7 +15,7 @@ from accuracy_baselines import (
     valid_steps,
 )
 from accuracy_cases import Case, duffing_case, dysts_case, lorenz_case, pendulum_case
-from accuracy_ours import fitted, forecast_of, ours, ours_edmd
+from accuracy_ours import fitted, forecast_of, ours, ours_edmd, way_of
 from accuracy_page import Options, Section, against, short
 
 PER_LYAPUNOV_TIME = 30
@@ -144,7 +144,7 @@ def _defaults(case: Case, horizons: tuple[int, ...], degree: int) -> Section:
         print(f"  {name}: {errors}", flush=True)
     body = [[r["model"], *map(short, r["errors"].values())] for r in section.rows]
     section.table(["model", *map(str, horizons)], body)
-    section.say(f"CPU seconds of our fit: {seconds:.1f}.")
+    section.say(f"CPU seconds of our fit: {seconds:.1f}; {way_of(model)}.")
     return section
 
 

@@ -30,6 +30,11 @@ def forecast_of(model, relift: int | None = None) -> Forecast:
     return forecast
 
 
+def way_of(model) -> str:
+    """How a model forecasts of its own accord, in words."""
+    return f"it lifts anew every {model.relift_} steps" if model.relift_ else "it lifts once"
+
+
 def ours(train, dt: float, relift: int | None = None, **options) -> Peer:
     """`fk.DeepKoopman`."""
     model, seconds = fitted(train, dt, **options)
