@@ -8,7 +8,7 @@ Where test data stay apart, every site scores on windows of its own held-out seg
 is recorded is the mean over all windows, which needs of each site its means and their number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -92,6 +92,51 @@ def persistence(test: TestSet) -> Metrics:
     valid = np.cumprod(error <= test.valid_error * test.spread, axis=1).sum(axis=1).mean()
     far = float(np.mean(held))
     return Metrics(l1=held[0], l2=0.0, l3=held[0], e1=far, e2=far, horizon=float(valid))
+
+
+def errors_over_holding(
+    predict: Callable[[NDArray, int], NDArray],
+    tests: Sequence[NDArray],
+    leads: Sequence[int],
+    *,
+    first: int,
+    depth: int,
+) -> NDArray[np.float64]:
+    """Root mean square errors of predictions, over those of holding the last state, by lead.
+
+    Every state counts the same, whatever its unit. Only the newest state of a window is compared
+    and all models start from the same samples, so that kinds and windows can be compared. Of each
+    element of `tests`, which may lie at a site of its own, sums are taken and nothing else.
+
+    Arguments:
+        predict: from trajectories (R, T, d) and a number of applications of K to the states so
+            long after each window, (R, T − μ + 1, d).
+        tests: trajectories (R, T, d).
+        leads: numbers of applications. Without a trajectory long enough, the result is NaN.
+        first: the sample, from 0, at which the first prediction starts; at least μ − 1.
+        depth: τ.
+    """
+    squares = np.zeros((2, len(leads), tests[0].shape[-1]))
+    for x in tests:
+        for i, lead in enumerate(leads):
+            start, truth = (
+                x[:, first : max(x.shape[1] - lead * depth, 0)],
+                x[:, first + lead * depth :],
+            )
+            if not start.size:
+                continue
+            with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
+                ahead = np.asarray(predict(x, lead))
+                begin = first - (x.shape[1] - ahead.shape[1])
+                ahead = ahead[:, begin : begin + start.shape[1]]
+                for place, guess in enumerate((ahead, start)):
+                    squares[place, i] += ((guess - truth) ** 2).sum(axis=(0, 1))
+    found = np.full(len(leads), np.nan)
+    for i, (model, held) in enumerate(squares.swapaxes(0, 1)):
+        if (moving := held > 0).any():
+            ratio = float(np.sqrt(np.mean(model[moving] / held[moving])))
+            found[i] = ratio if np.isfinite(ratio) else np.inf
+    return found
 
 
 @one_core("architecture", "horizon")

@@ -118,6 +118,7 @@ def test_a_site_file(site, text: str, says: str) -> None:
     "words",
     [
         ["run", NUL], ["run", "--out", NUL], ["check", NUL], ["inspect", NUL], ["init", NUL],
+        ["tune", NUL],
         ["export", NUL, "--onnx", "o.onnx"], ["estimate", NUL, *ESTIMATE[1:]], ["status", NUL],
         ["estimate", *ESTIMATE[:-1], NUL], ["backup", NUL], ["ledger", NUL], ["sweep", NUL],
         ["predict", NUL, "z.csv", "--steps", "3"], ["provision", NUL], ["serve", NUL],
@@ -177,7 +178,7 @@ def test_particles_beyond_memory(site) -> None:
 def model(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("model") / "m.safetensors"
     x = np.random.default_rng(0).normal(size=(4, 60, 2))
-    fk.DeepKoopman(4, dt=0.1, epochs=1, precision="float64").fit(x).save(path)
+    fk.DeepKoopman(4, dt=0.1, epochs=1, precision="float64", kind="paper").fit(x).save(path)
     return path.read_bytes()
 
 

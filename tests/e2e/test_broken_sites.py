@@ -309,10 +309,15 @@ CASES = {
     "noise-size": Case(
         (A, "noise.observation", "2"), swap(A, "= 0.0012", "= { diagonal = [1, 1] }")
     ),
-    "process-size": Case((A, "noise.process", "3"), swap(A, "[1e-6, 1e-4]", "[1e-6, 1e-4, 1]")),
-    "noise-word": Case((B, "noise.observation", "'automatic'"), swap(B, '"auto"', '"automatic"')),
-    "initial-mean": Case((A, "initial.mean", "3"), swap(A, "[1.1, 0.0]", "[1.1, 0.0, 0.0]")),
-    "initial-cov": Case((A, "initial.cov"), swap(A, "[0.4, 0.5]", "[0.4]")),
+    "process-size": Case(
+        (A, "noise.process", "3"), swap(A, 'process = "auto"', "process = [1, 1, 1]")
+    ),
+    "noise-word": Case(
+        (B, "noise.observation", "'automatic'"),
+        swap(B, 'observation = "auto"', 'observation = "automatic"'),
+    ),
+    "initial-mean": Case((A, "initial.mean", "3"), swap(A, 'mean = "auto"', "mean = [1, 0, 0]")),
+    "initial-cov": Case((A, "initial.cov"), swap(A, 'cov = "auto"', "cov = [0.4]")),
     "bounds-unknown": Case((A, "'thata'", "'theta'"), swap(A, "theta = [", "thata = [")),
     "bounds-order": Case((A, "bounds.theta"), swap(A, "[-7.0, 7.0]", "[7.0, -7.0]")),
     # the study
@@ -379,7 +384,7 @@ CASES = {
     ),
     "initial-in-the-study": Case(
         ("estimation.initial_mean", "site files"),
-        swap("study.toml", "[clients]", "[estimation]\ninitial_mean = 1.0\n[clients]"),
+        swap("study.toml", "[estimation]", "[estimation]\ninitial_mean = 1.0"),
     ),
     # found when all has been read, or by a run alone
     "one-segment": Case(
@@ -472,7 +477,9 @@ def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("scaffold") / "swings"
     assert main(("init", str(folder), "--example", "pendulum")) == 0
     system = fk.systems.Pendulum(dt=0.02)
-    fitted = DeepKoopman(4, dt=system.dt, epochs=1).fit(fk.simulate(system, steps=30, batch=2))
+    fitted = DeepKoopman(4, dt=system.dt, epochs=1, kind="paper").fit(
+        fk.simulate(system, steps=30, batch=2)
+    )
     DeepKoopman.from_weights(
         fitted.architecture_,
         fitted.weights_,

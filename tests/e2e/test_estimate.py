@@ -13,7 +13,7 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.cli import estimate as verb
-from fedkoopman.data.estimator import guessed_noise
+from fedkoopman.data.beliefs import guessed_noise
 from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.estimation.noise import estimate_noise
 

@@ -28,7 +28,7 @@ def learned(tmp_path_factory):
     start = np.column_stack([rng.uniform(-2, 2, 16), rng.uniform(-1, 1, 16)])
     x = fk.simulate(system, steps=150, initial=start)
     fitted = DeepKoopman(
-        8, dt=system.dt, epochs=100, activation="tanh", learning_rate=3e-3, decay=0.98
+        8, dt=system.dt, epochs=100, activation="tanh", learning_rate=3e-3, decay=0.98, kind="paper"
     ).fit(x[:12])
     model = DeepKoopman.from_weights(
         fitted.architecture_,
@@ -160,7 +160,9 @@ def test_gaps_in_time_are_missing_observations(lab) -> None:
 
 def test_models_with_depth_and_delays(lab, learned) -> None:
     _, x = learned
-    model = DeepKoopman(5, n_delays=2, depth=3, dt=0.02, epochs=1, activation="tanh").fit(x)
+    model = DeepKoopman(
+        5, n_delays=2, depth=3, dt=0.02, epochs=1, activation="tanh", kind="paper"
+    ).fit(x)
     model.save("deep.safetensors")
     outcome = lab.run("predict", "deep.safetensors", "x.csv", "--steps", "4", "--out", "f.csv")
     assert outcome.code == 0

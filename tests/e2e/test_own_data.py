@@ -360,13 +360,18 @@ def test_every_format_gives_the_states_that_csv_gives(
 
 @pytest.mark.parametrize("method", ["ekf", "ukf-resampled", "particle"])
 def test_every_filter_takes_a_sites_segments(scaffold: Path, method: str) -> None:
+    # the likeliest process noise, next to none, would leave a particle filter a single particle
+    text = (scaffold / "lab-a/site.toml").read_text(encoding="utf-8")
+    declared = text.replace('process = "auto"', "process = { diagonal = [1e-6, 1e-4] }")
+    assert declared != text
+    (scaffold / "lab-a/declared.toml").write_text(declared, encoding="utf-8")
     study = Study.load(
         scaffold / "study.toml",
         {
             "estimation.method": method,
             "estimation.particles": 200,
             "estimation.smooth": False,
-            "sites.files": ["lab-a/site.toml"],
+            "sites.files": ["lab-a/declared.toml"],
             "clients.count": 1,
         },
     )

@@ -23,6 +23,7 @@ def test_help_names_the_verbs_and_an_example(site, arguments: list[str]) -> None
     for words in (
         "run",
         "sweep",
+        "tune",
         "config",
         "estimate",
         "reproduce",

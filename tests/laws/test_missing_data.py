@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.errors import ComputationError
 from fedkoopman.evaluation import TestSet, evaluate
 
 SITES, SWINGS, SAMPLES, DT = ("lab-a", "lab-b", "lab-c"), 6, 200, 0.02
@@ -69,10 +70,13 @@ def errors(swings: np.ndarray, tmp_path_factory: pytest.TempPathFactory) -> Call
     """E, averaged over seeds, of what is learned from damaged recordings."""
     test = TestSet(swings[len(SITES) * SWINGS :])
 
-    def error(lost: float = 0.0, dead: int | None = None, filler: str = "") -> float:
+    def error(
+        lost: float = 0.0, dead: int | None = None, filler: str = "", lost_track: str = "auto"
+    ) -> float:
         folder = tmp_path_factory.mktemp("study")
         record(folder, swings, lost, dead, filler)
-        run = fk.run(folder / "study.toml", seeds=SEEDS)
+        study = fk.Study.load(folder / "study.toml", {"estimation.lost_track": lost_track})
+        run = fk.run(study, seeds=SEEDS)
         assert run.summary["dropped"] == 0
         return float(np.mean([evaluate(m.architecture_, m.weights_, test).e for m in run.models]))
 
@@ -120,5 +124,9 @@ def test_a_twentieth_lost_and_a_dead_channel_cost_at_most_a_fifth(
 def test_the_same_damage_unnoticed_costs_more_than_a_fifth(
     errors: Callable[..., float], complete: float
 ) -> None:
-    """Zeros in place of blanks: the test above would see a filter that took them for samples."""
-    assert errors(lost=0.05, dead=1, filler="0") > 1.2 * complete
+    """Zeros in place of blanks: the test above would see a filter that took them for samples. By
+    default the filter notices that it cannot follow them."""
+    damage = {"lost": 0.05, "dead": 1, "filler": "0"}
+    assert errors(**damage, lost_track="keep") > 1.2 * complete
+    with pytest.raises(ComputationError, match=r"lab-b has no segment.* the filter lost track: in"):
+        errors(**damage)

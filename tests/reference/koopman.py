@@ -284,3 +284,14 @@ def evaluate(params, trajectories, *, mu=1, tau=1, horizon=5, valid_error=0.4):
     valid = valid_horizon(params, trajectories, valid_error, mu, tau)
     measures = {"l1": l1, "l2": l2, "l3": l3, "E1": e1, "E2": e2, "E": (e1 + e2) / 2}
     return {**measures, "horizon": valid}
+
+
+def rolled_by_hand(model, states, steps, relift):
+    """Forecasts (B, steps, d) by the public parts of a model, one step after the other."""
+    lifted, found = model.transform(states), []
+    for step in range(steps):
+        if relift and step and step % relift == 0:
+            lifted = model.transform(model.inverse_transform(lifted))
+        lifted = lifted @ model.operator_.T
+        found.append(model.inverse_transform(lifted))
+    return np.stack(found, axis=1)

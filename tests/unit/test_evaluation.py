@@ -1,5 +1,7 @@
 """Scores against the NumPy twin, closed forms, and rollouts that leave the numbers."""
 
+from functools import partial
+
 import jax
 import numpy as np
 import pytest
@@ -7,7 +9,13 @@ from reference import koopman as twin
 from reference.federations import ARCHITECTURE, STEPS, params_of, weights_of
 
 import fedkoopman as fk
-from fedkoopman.evaluation import Metrics, TestSet, evaluate, persistence
+from fedkoopman.evaluation import (
+    Metrics,
+    TestSet,
+    errors_over_holding,
+    evaluate,
+    persistence,
+)
 from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.kinds.paper import PaperNetwork
 
@@ -223,3 +231,54 @@ def test_persistence_scores_as_the_identity_lift_with_operator_one() -> None:
     found, expected = persistence(test), evaluate(PLAIN, plain(np.eye(2)), test)
     np.testing.assert_allclose(found[:5], expected[:5], **EXACT)
     assert found.horizon == pytest.approx(expected.horizon)
+
+
+@pytest.fixture
+def walks() -> np.ndarray:
+    """Two random walks of three states."""
+    return np.random.default_rng(0).normal(size=(2, 40, 3)).cumsum(axis=1)
+
+
+def held(x: np.ndarray, lead: int, window: int = 1) -> np.ndarray:
+    """The newest state of every window, whatever the lead."""
+    return x[:, window - 1 :]
+
+
+def test_holding_over_holding_is_one(walks: np.ndarray) -> None:
+    found = errors_over_holding(held, [walks], (1, 3, 7), first=3, depth=2)
+    np.testing.assert_allclose(found, 1.0)
+    windows = errors_over_holding(partial(held, window=4), [walks], (1, 3, 7), first=3, depth=2)
+    np.testing.assert_array_equal(windows, found)
+
+
+def test_errors_over_holding_by_hand(walks: np.ndarray) -> None:
+    """A constant guess, in sites' sums; the unit of a state changes nothing."""
+    parts = [walks[:1], walks[1:, :15]]
+
+    def nothing(x: np.ndarray, lead: int) -> np.ndarray:
+        return np.zeros_like(x)
+
+    model, held = np.zeros((2, 3))
+    for x in parts:
+        for k in range(2, x.shape[1] - 4):
+            model += (x[:, k + 4] ** 2).sum(axis=0)
+            held += ((x[:, k + 4] - x[:, k]) ** 2).sum(axis=0)
+    expected = np.sqrt(np.mean(model / held))
+    [found] = errors_over_holding(nothing, parts, (2,), first=2, depth=2)
+    assert found == pytest.approx(expected)
+    scaled = [x * np.array([1.0, 1e3, 1e-3]) for x in parts]
+    assert errors_over_holding(nothing, scaled, (2,), first=2, depth=2)[0] == pytest.approx(found)
+
+
+def test_a_right_guess_has_no_error_and_a_diverged_one_no_bound(walks: np.ndarray) -> None:
+    def right(x: np.ndarray, lead: int) -> np.ndarray:
+        return np.roll(x, -lead, axis=1)
+
+    def wild(x: np.ndarray, lead: int) -> np.ndarray:
+        return x + (np.nan if lead == 1 else 1e200)
+
+    def ratios(predict):
+        return errors_over_holding(predict, [walks], (1, 5, 60), first=0, depth=1).tolist()
+
+    assert ratios(right)[:2] == [0, 0] and np.isnan(ratios(right)[2])  # none is that long
+    assert ratios(wild)[:2] == [np.inf, np.inf] and np.isnan(ratios(wild)[2])

@@ -188,6 +188,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         ["--help"],
         ["run", "--help"],
         ["sweep", "--help"],
+        ["tune", "--help"],
         ["config", "--help"],
         ["estimate", "--help"],
         ["reproduce", "--help"],

@@ -30,6 +30,7 @@ from fedkoopman.cli import (
     status,
     study,
     sweep,
+    tune,
 )
 from fedkoopman.cli.process import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
@@ -69,6 +70,7 @@ VERBS = {  # in the order of `--help`
     "backup": Verb(backup.backup, backup.EXAMPLE),
     "restore": Verb(backup.restore, backup.RESTORE_EXAMPLE),
     "sweep": Verb(sweep.sweep, sweep.EXAMPLE),
+    "tune": Verb(tune.tune, tune.EXAMPLE),
     "config": Verb(study.config, study.CONFIG_EXAMPLE),
     "estimate": Verb(estimate.estimate, estimate.EXAMPLE),
     "reproduce": Verb(reproduce.reproduce, reproduce.EXAMPLE),

@@ -50,6 +50,16 @@ def predict(
             show_default=False,
         ),
     ],
+    relift: Annotated[
+        int | None,
+        typer.Option(
+            parser=whole(0, 1_000_000),
+            metavar="N",
+            help="Lift the state anew after every N steps; 0: never. Otherwise the way that was "
+            "better on held-out data, which the model knows.",
+            show_default=False,
+        ),
+    ] = None,
     kind: ModelKind = None,
     sensor: Annotated[
         Path | None,
@@ -146,7 +156,7 @@ def predict(
     loaded = load_model(model, kind)
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
     if site is not None:
-        found, note = _from_site(loaded, site, steps, variances)
+        found, note = _from_site(loaded, site, steps, relift, variances)
     else:
         assert data is not None
         about = {
@@ -155,34 +165,62 @@ def predict(
             "time": time_column,
         }
         if sensor is None:
-            found, note = _from_states(loaded, data, steps, about)
+            found, note = _from_states(loaded, data, steps, relift, about)
         else:
-            found, note = _from_observations(loaded, data, sensor, steps, about, variances)
+            found, note = _from_observations(loaded, data, sensor, steps, relift, about, variances)
     _write(found, out, plot)
-    if note:
-        typer.echo(f"note: {note}", err=True)
+    for line in (note, _way_told(loaded, relift), _range_told(loaded, found)):
+        if line:
+            typer.echo(f"note: {line}", err=True)
+
+
+def _way_told(model: "DeepKoopman", relift: int | None) -> str:
+    """Which way the model chose, where the user did not."""
+    if relift is not None or not model.relift_:
+        return ""
+    every = "every step" if model.relift_ == 1 else f"every {model.relift_} steps"
+    return f"lifted anew after {every}, which was better on held-out data; --relift 0 lifts once"
+
+
+def _range_told(model: "DeepKoopman", found: "Prediction") -> str:
+    """Whether the forecast leaves the states that the model was trained on."""
+    if model.range_ is None:
+        return ""
+    low, high = model.range_
+    first = [
+        int(outside.argmax()) + 1
+        for states in found.future.means
+        if (outside := ((states < low) | (states > high)).any(axis=1)).any()
+    ]
+    if not first:
+        return ""
+    which = "the forecast" if len(found.future.means) == 1 else f"{len(first)} forecasts"
+    return (
+        f"{which} leave{'s' if len(first) == 1 else ''} the range of the training states, first "
+        f"after {min(first)} steps: beyond it the model knows nothing"
+    )
 
 
 def _from_states(
-    model: "DeepKoopman", data: Path, steps: int, about: Mapping[str, Any]
+    model: "DeepKoopman", data: Path, steps: int, relift: int | None, about: Mapping[str, Any]
 ) -> tuple["Prediction", str]:
     """A forecast, and what is to be told of the file's columns."""
     from fedkoopman.data.observations import columns_taken, read_states
     from fedkoopman.runs.prediction import predict_states
 
     site, states, stds = read_states(data, model, **about)
-    return predict_states(model, states, steps, stds), columns_taken(site, WITHOUT)
+    return predict_states(model, states, steps, stds, relift), columns_taken(site, WITHOUT)
 
 
 def _from_site(
-    model: "DeepKoopman", site: Path, steps: int, variances: Any
+    model: "DeepKoopman", site: Path, steps: int, relift: int | None, variances: Any
 ) -> tuple["Prediction", str]:
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.data.observations import columns_taken
     from fedkoopman.runs.prediction import predict_site
 
     chosen = SiteFile.load(site)
-    return predict_site(model, chosen, steps, variances), columns_taken(chosen)
+    return predict_site(model, chosen, steps, variances, relift=relift), columns_taken(chosen)
 
 
 def _from_observations(
@@ -190,6 +228,7 @@ def _from_observations(
     data: Path,
     sensor: Path,
     steps: int,
+    relift: int | None,
     about: Mapping[str, Any],
     variances: Any,
 ) -> tuple["Prediction", str]:
@@ -199,7 +238,7 @@ def _from_observations(
 
     with in_flat_words():
         site = read_sensor(sensor, data, **about)
-        found = predict_site(model, site, steps, variances, observations_of(site))
+        found = predict_site(model, site, steps, variances, observations_of(site), relift)
     return found, columns_taken(site, WITHOUT)
 
 

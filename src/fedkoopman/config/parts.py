@@ -244,6 +244,14 @@ def method_of(study: "Study") -> str:
     return str(study.root.resolve() / method) if is_reference(method) else method
 
 
+def drops_lost(study: "Study") -> bool:
+    """Whether segments on which the filter lost track are left out."""
+    wanted = study.estimation.lost_track
+    if wanted == "auto":
+        return bool(study.sites.files) and ESTIMATORS.find(method_of(study)).consistent
+    return wanted == "drop"
+
+
 def architecture_of(study: "Study", system: System) -> "Kind":
     """The study's model kind with its sizes; what is "auto" the kind decides."""
     with _naming("network.kind"):
@@ -294,7 +302,14 @@ def _check_estimation(study: "Study", system: System) -> None:
             f"estimation.initial_mean has {len(mean)} numbers but {study.system.name} has {dim} "
             "states: give one number, or one per state"
         )
-    noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+    if estimation.initial_cov != "auto":
+        noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+    if estimation.lost_track == "drop" and not estimator.consistent:
+        raise InputError(
+            f'estimation.lost_track is "drop" but the innovations of estimation.method '
+            f"{estimation.method!r} cannot be judged, as their covariance lacks the process noise: "
+            'give method = "ukf-resampled", or lost_track = "keep"'
+        )
 
 
 def _check_clients(study: "Study", system: System) -> None:
@@ -316,7 +331,8 @@ def _check_clients(study: "Study", system: System) -> None:
             _check_definite(noise_of(form, pair[1], key), key, needed.get("observation_noise"))
             seen.add(pair)
     for key, form in _entries(clients.process_noise, "clients.process_noise"):
-        _check_definite(noise_of(form, system.dim, key), key, needed.get("process_noise"))
+        if form != "auto":
+            _check_definite(noise_of(form, system.dim, key), key, needed.get("process_noise"))
 
 
 def _check_definite(noise: np.ndarray, key: str, why: str | None) -> None:

@@ -156,8 +156,9 @@ class ClientsSection(Section):
     )
     process_noise: Any = key(
         1.0,
-        OneOrEach(Covariance()),
-        "Covariance of the process noise that the filters assume; the truth has none",
+        OneOrEach(Auto(Covariance())),
+        "Covariance of the process noise that the filters assume; the truth has none; auto: of "
+        "largest likelihood, from the clients' first segments",
         "Σ_f",
     )
     sensor: Any = key(
@@ -193,11 +194,26 @@ class EstimationSection(Section):
     alpha: float = key(0.1, Real(0.0, above=True), "Spread of the sigma points", "α")
     beta: float = key(2.0, Real(), "Weight of the prior's shape; 2 for Gaussian states", "β")
     kappa: float = key(-1.0, Real(), "Second spread; number of states + kappa must be > 0", "κ")
-    initial_mean: float | tuple[float, ...] = key(
-        0.0, OneOrEach(Real(), "state"), "Expected state before a segment's first sample", "x̂_0"
+    initial_mean: float | tuple[float, ...] | str = key(
+        0.0,
+        Auto(OneOrEach(Real(), "state")),
+        "Expected state before a segment's first sample; auto: of the system's law of initial "
+        "states, or of the training recordings",
+        "x̂_0",
     )
-    initial_cov: Any = key(1.0, Covariance(), "Its covariance", "P̂_0")
+    initial_cov: Any = key(
+        1.0,
+        Auto(Covariance()),
+        "Its covariance; auto: of the same law, about the expected state",
+        "P̂_0",
+    )
     particles: int = key(1000, Whole(2), "Number of particles of the particle filter")
+    lost_track: str = key(
+        "auto",
+        Choice(("auto", "drop", "keep")),
+        "What is done with segments on which the filter lost track: its innovations are far larger "
+        "than it expects; auto drops those of real sites, if the filter is consistent (not ukf)",
+    )
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,12 @@ def read_sensor(
     if not readable_file(path):
         raise InputError(f"there is no sensor file {shown(path)}: check the path")
     check_source(data, shown(data))
-    tables: dict[str, dict[str, Any]] = {"sensor": {}, "data": {}, "noise": {"observation": 1.0}}
+    tables: dict[str, dict[str, Any]] = {
+        "sensor": {},
+        "data": {},
+        "noise": {"observation": 1.0},
+        "initial": {"mean": 0.0, "cov": 1.0},
+    }
     with naming(path):
         given = read_toml(path)
         for key, value in given.items():

@@ -157,8 +157,12 @@ class InitialSection(Section):
 
     section: ClassVar[str] = "initial"
 
-    mean: float | tuple[float, ...] = key(0.0, OneOrEach(Real(), "state"), "Expected state")
-    cov: Any = key(1.0, SiteCovariance(), "Its covariance")
+    mean: float | tuple[float, ...] | str = key(
+        "auto",
+        Auto(OneOrEach(Real(), "state")),
+        "Expected state; auto: estimated from the beginnings of the segments to train on",
+    )
+    cov: Any = key("auto", Auto(SiteCovariance()), "Its covariance; auto: likewise")
 
 
 @dataclass(frozen=True)

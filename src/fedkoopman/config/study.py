@@ -33,7 +33,7 @@ from fedkoopman.config.sections import (
 )
 from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
-from fedkoopman.rules import SEED, Choice, OneOrEach, Rule, Text, Whole
+from fedkoopman.rules import SEED, Auto, Choice, OneOrEach, Rule, Text, Whole
 
 __all__ = ["SCHEMES", "Study", "per_client"]
 
@@ -208,7 +208,9 @@ def _put(table: dict[str, Any], name: str, given: Any, rules: Mapping[str, Rule]
         table[last] = value_of(given, rules[whole])
         return
     rule = rules[whole]
-    if not isinstance(rule.rule if isinstance(rule, OneOrEach) else rule, TABLES) or len(rest) > 1:
+    while isinstance(rule, OneOrEach | Auto):
+        rule = rule.rule
+    if not isinstance(rule, TABLES) or len(rest) > 1:
         raise unknown_key(name, rules)
     before = table.get(last)
     if isinstance(before, list):

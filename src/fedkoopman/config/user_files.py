@@ -1,39 +1,81 @@
-"""Which Python files a study names; told without loading JAX."""
+"""Which files a study names, and how another folder names them; told without loading JAX."""
 
-from collections.abc import Iterator
-from dataclasses import fields
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.config.loader import keys_of
+from fedkoopman.config.formats import DataFiles
+from fedkoopman.config.loader import Section, keys_of
 from fedkoopman.config.study import Study
 from fedkoopman.config.tables import Sensor
-from fedkoopman.rules import Auto, Choice, OneOrEach, Rule
+from fedkoopman.rules import Auto, Choice, Files, OneOrEach, Rule
 from fedkoopman.user_code import is_reference
 
-__all__ = ["user_files"]
+__all__ = ["moved", "user_files"]
 
 
 def user_files(study: Study) -> list[Path]:
     """Python files that a study names, relative to its folder."""
-    parts = [getattr(study, f.name) for f in fields(study) if "section" in f.metadata]
-    names = [
-        name
-        for part in (study, *parts)
-        for f in keys_of(type(part))
-        for name in _names(f.metadata["rule"], getattr(part, f.name))
-    ]
-    return sorted({Path(name.rpartition(":")[0]) for name in names if is_reference(name)})
+    found: set[Path] = set()
+
+    def note(file: str) -> str:
+        found.add(Path(file))
+        return file
+
+    for section in _sections(study):
+        for field in keys_of(type(section)):
+            rule = field.metadata["rule"]
+            if not isinstance(rule, Files | DataFiles):
+                _renamed(rule, getattr(section, field.name), note)
+    return sorted(found)
 
 
-def _names(rule: Rule, value: Any) -> Iterator[str]:
-    """What a key's value names, if its rule takes "file.py:name"."""
+def moved(study: Study, folder: Path) -> Study:
+    """The same study as one of another folder: every file that it names is named from there.
+
+    Arguments:
+        folder: where the study will be written; a file with an absolute path keeps it.
+    """
+    root, there = study.root.resolve(), folder.resolve()
+
+    def rename(file: str) -> str:
+        path = Path(file)
+        return file if path.is_absolute() else Path(os.path.relpath(root / path, there)).as_posix()
+
+    table: dict[str, Any] = {}
+    for section in _sections(study):
+        values = table.setdefault(section.section, {}) if section.section else table
+        for field in keys_of(type(section)):
+            value = getattr(section, field.name)
+            values[field.name] = _renamed(field.metadata["rule"], value, rename)
+    return Study.from_dict(table, there)
+
+
+def _sections(study: Study) -> Iterator[Section]:
+    """The study itself with its top keys, and its sections."""
+    yield study
+    yield from (getattr(study, part.name) for part in study.parts())
+
+
+def _renamed(rule: Rule, value: Any, rename: Callable[[str], str]) -> Any:
+    """A key's value with other names of the files in it, as far as its rule takes any."""
     if isinstance(rule, Auto):
-        yield from _names(rule.rule, value)
-    elif isinstance(rule, OneOrEach):
-        for entry in value if isinstance(value, tuple) else (value,):
-            yield from _names(rule.rule, entry)
-    elif isinstance(rule, Sensor):  # its kind, and what a kind's own keys name
-        yield from (entry for entry in value.values() if isinstance(entry, str))
-    elif isinstance(rule, Choice):
-        yield value
+        return _renamed(rule.rule, value, rename)
+    if isinstance(rule, OneOrEach) and isinstance(value, tuple):
+        return tuple(_renamed(rule.rule, entry, rename) for entry in value)
+    if isinstance(rule, OneOrEach):
+        return _renamed(rule.rule, value, rename)
+    if isinstance(rule, Files | DataFiles):
+        return tuple(map(rename, value))
+    if isinstance(rule, Sensor):  # its kind, and what a kind's own keys name
+        return {name: _reference(entry, rename) for name, entry in value.items()}
+    return _reference(value, rename) if isinstance(rule, Choice) else value
+
+
+def _reference(value: Any, rename: Callable[[str], str]) -> Any:
+    """ "file.py:name" with another name of the file; anything else as it is."""
+    if not isinstance(value, str) or not is_reference(value):
+        return value
+    file, colon, name = value.rpartition(":")
+    return rename(file) + colon + name

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
         combine_parameters,
         estimate_parameters,
     )
+    from fedkoopman.estimation.track_loss import lost_track
 
 __all__ = [
     "ESTIMATORS",
@@ -80,6 +81,7 @@ __all__ = [
     "estimate",
     "estimate_noise",
     "estimate_parameters",
+    "lost_track",
     "model_of",
     "nees",
     "nis",

@@ -155,12 +155,21 @@ def _chi_square_band(freedom: int, level: float) -> tuple[float, float]:
 
 
 def _white_innovations(estimates: Estimates) -> list[np.ndarray]:
-    """S^(−1/2) ν per trajectory: unit variance, independent when consistent; NaN where missing."""
+    """`whitened`, of the trajectories that have any."""
+    return [white for white in whitened(estimates) if white is not None]
+
+
+def whitened(estimates: Estimates) -> list[np.ndarray | None]:
+    """S^(−1/2) ν per trajectory: unit variance, independent when consistent; NaN where missing.
+
+    None for a trajectory whose innovations are not finite.
+    """
     innovations = _trajectories(estimates, estimates.innovations)
     covs = _trajectories(estimates, estimates.innovation_cov)
-    result = []
+    result: list[np.ndarray | None] = []
     for v, s in zip(innovations, covs, strict=True):
         if not (np.isfinite(s).all() and np.isfinite(v[~np.isnan(v)]).all()):
+            result.append(None)
             continue
         # A missing component has a unit row in S, so filling in 0 leaves the others untouched.
         white, _ = _whiten(np.nan_to_num(v), s)

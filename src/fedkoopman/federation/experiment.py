@@ -46,7 +46,8 @@ class Client:
 
 @dataclass(frozen=True, eq=False)
 class Filter:
-    """How observations become states: the arguments of `fk.estimate`, common to all clients."""
+    """How observations become states: the arguments of `fk.estimate`, common to all clients; and
+    whether segments on which the filter lost track are left out."""
 
     method: str = "ukf"
     smooth: bool = True
@@ -56,6 +57,7 @@ class Filter:
     particles: int = 1000
     initial_mean: Any = None
     initial_cov: Any = None
+    drop_lost: bool = False
 
 
 @dataclass(frozen=True, eq=False)

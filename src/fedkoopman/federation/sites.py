@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.covariance import noise_roots
-from fedkoopman.estimation import ESTIMATORS, estimate
+from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, lost_track
 from fedkoopman.evaluation import TestSet, site_test_set
 from fedkoopman.federation.arrivals import arrivals, schedule
 from fedkoopman.federation.experiment import Client, Experiment
@@ -82,7 +82,7 @@ class Sites:
             return {address: truths[self._source(address)] for address in wanted}
         calls = [
             (members, padded)
-            for members in self._groups(wanted)
+            for members in self._groups(wanted, self.lanes)
             for padded in [members + members[-1:] * (self.lanes - len(members))]
         ]
         results = workers.map(Urgency.PREPARE, lambda call: self._estimate(call[1], truths), calls)
@@ -90,6 +90,40 @@ class Sites:
         for (members, _), (means, ok) in zip(calls, results, strict=True):
             for address, mean, good in zip(members, means, ok, strict=False):
                 found[address] = mean if good else None
+        return found
+
+    def log_likelihoods(
+        self,
+        wanted: Sequence[Address],
+        noises: Sequence[NDArray[np.float64]],
+        workers: Workers,
+    ) -> dict[Address, NDArray[np.float64]]:
+        """For each wanted segment, the filter's log-likelihood with each process noise in place of
+        the client's own; -inf where it diverges.
+
+        Arguments:
+            noises: covariances (d, d).
+        """
+        truths = self._truths(wanted, workers)
+        found = {address: np.full(len(noises), -np.inf) for address in wanted}
+        cases = [
+            [(address, k) for address in members for k in range(len(noises))]
+            for members in self._groups(wanted, most=None)
+        ]
+        calls = [
+            part + part[-1:] * (self.lanes - len(part))
+            for group in cases
+            for i in range(0, len(group), self.lanes)
+            for part in [group[i : i + self.lanes]]
+        ]
+
+        def judge(call: list[tuple[Address, int]]) -> Estimates:
+            return self._filtered([a for a, _ in call], truths, [noises[k] for _, k in call])
+
+        for call, states in zip(calls, workers.map(Urgency.PREPARE, judge, calls), strict=True):
+            values = np.where(states.ok, np.asarray(states.log_likelihood), -np.inf)
+            for (address, k), value in zip(call, values, strict=True):
+                found[address][k] = value
         return found
 
     @cached_property
@@ -132,15 +166,15 @@ class Sites:
         steps = e.steps * min(e.restart, e.slots - block * e.restart)
         return simulate(e.system, steps, seed=subseed(e.seed, "trajectory", block, who))
 
-    def _groups(self, wanted: Sequence[Address]) -> list[list[Address]]:
-        """Segments that one compiled filter serves, at most `LANES` together."""
+    def _groups(self, wanted: Sequence[Address], most: int | None) -> list[list[Address]]:
+        """Segments that one compiled filter serves, at most so many together."""
         groups: dict[tuple, list[Address]] = {}
         for address in wanted:
             groups.setdefault(self._kinds[address.client], []).append(address)
         return [
-            members[i : i + self.lanes]
+            members[i : i + (most or len(members))]
             for members in groups.values()
-            for i in range(0, len(members), self.lanes)
+            for i in range(0, len(members), most or len(members))
         ]
 
     @cached_property
@@ -152,14 +186,32 @@ class Sites:
     def _estimate(
         self, members: list[Address], truths: dict[tuple[int, int], NDArray[np.float64]]
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Observe and filter one group; `members` fills all lanes."""
+        """States of one group, and whether they are of use; `members` fills all lanes."""
+        clients = self._experiment.clients
+        found = self._filtered(members, truths, [clients[a.client].process_noise for a in members])
+        useful = np.atleast_1d(found.ok)
+        if self._experiment.filter.drop_lost:
+            useful = useful & np.array([not reason for reason in lost_track(found)])
+        return np.asarray(found.mean), useful
+
+    def _filtered(
+        self,
+        members: list[Address],
+        truths: dict[tuple[int, int], NDArray[np.float64]],
+        process_noise: Sequence[NDArray[np.float64]],
+    ) -> Estimates:
+        """Observe and filter one group; `members` fills all lanes.
+
+        Arguments:
+            process_noise: of each member's filter.
+        """
         e = self._experiment
         clients = [e.clients[address.client] for address in members]
         z = self._observe(members, clients, truths)
         options = e.filter
-        found = estimate(
+        return estimate(
             [client.dynamics for client in clients], [client.sensor for client in clients], z,
-            process_noise=np.stack([client.process_noise for client in clients])[:, None],
+            process_noise=np.stack(process_noise)[:, None],
             observation_noise=np.stack([client.observation_noise for client in clients])[:, None],
             initial_mean=options.initial_mean, initial_cov=options.initial_cov,
             method=options.method, smooth=options.smooth, alpha=options.alpha,
@@ -167,7 +219,6 @@ class Sites:
             seed=subseed(e.seed, "filter", members[0].slot, clients[0].identity),
             warn=False,
         )  # fmt: skip
-        return np.asarray(found.mean), np.atleast_1d(found.ok)
 
     def _observe(
         self,

@@ -55,6 +55,7 @@ def to_bytes(fitted: Fitted) -> bytes:
         "training": training,
         **{name: getattr(model, name) for name in KEPT},
         **({} if kind.name == UNNAMED else {"kind": kind.name}),
+        **({"relift": model.relift} if model.relift else {}),
     }
     tensors = {**kind.to_file(model.weights), "reference": model.reference}
     if model.noise is not None:
@@ -141,6 +142,7 @@ def from_bytes(content: bytes, own: type[Kind] | None = None) -> Learned:
         reference=wide["reference"],
         training=training,
         noise=wide.get("noise"),
+        relift=header.get("relift", 0),
         **rest,
     )
     if header["version"] > 1 and header.get("digest") != _digest(header, tensors | wide):

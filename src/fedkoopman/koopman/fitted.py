@@ -1,7 +1,8 @@
 """What every model has once it is fitted: predictions, a score and a spectrum."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +21,7 @@ from fedkoopman.koopman.learned import (
     half_lives,
 )
 from fedkoopman.koopman.manners import Manners
+from fedkoopman.koopman.rollout import rollout
 from fedkoopman.koopman.skill import mean_skill, skill
 from fedkoopman.koopman.starts import as_starts
 from fedkoopman.koopman.trajectories import (
@@ -49,7 +51,7 @@ class Fitted(Manners):
         prefix, count = type(self).__name__.lower(), self.learned_.architecture.components
         return np.array([f"{prefix}{i}" for i in range(count)], dtype=object)
 
-    def predict(self, X: Any, n_steps: int = 1) -> Any:
+    def predict(self, X: Any, n_steps: int = 1, *, relift: int | None = None) -> Any:
         """The state `n_steps` applications of K ahead of every row.
 
         Of a DataFrame the index and the columns `segment` and `time` are kept, and the time is
@@ -57,28 +59,34 @@ class Fitted(Manners):
 
         Arguments:
             X: trajectories, or with n_delays = 0 a single state (n,), which gives (n,).
+            relift: after how many applications of K to lift anew; 0: never, as in the paper;
+                None: `relift_`, the model's own way.
         """
-        steps, learned = check_count(n_steps, "n_steps"), self.learned_
+        steps, learned, way = check_count(n_steps, "n_steps"), self.learned_, self._way(relift)
         rows = Rows(ahead=steps * learned.architecture.depth, dt=learned.dt, bookkeeping=True)
-        return self._each_window(X, lambda windows: next(self._rollout(windows, [steps])), rows)
+        return self._each_window(X, lambda found: next(rollout(learned, found, [steps], way)), rows)
 
-    def simulate(self, x0: Any, n_steps: int) -> Any:
-        """Lift once, apply K again and again: (n_steps, n), row 0 one application ahead.
+    def simulate(self, x0: Any, n_steps: int, *, relift: int | None = None) -> Any:
+        """Apply K again and again: (n_steps, n), row 0 one application ahead.
 
         Arguments:
             x0: a state (n,) or a batch (B, n), which gives (B, n_steps, n); with n_delays > 0
                 windows (n_delays + 1, n) or (B, n_delays + 1, n). A row of a DataFrame gives a
                 DataFrame; so do several rows, or with n_delays > 0 segments, each a `segment`.
+            relift: after how many applications of K to lift anew; 0: never, as in the paper;
+                None: `relift_`, the model's own way.
         """
-        steps, learned = check_count(n_steps, "n_steps"), self.learned_
+        steps, learned, way = check_count(n_steps, "n_steps"), self.learned_, self._way(relift)
         architecture, n = learned.architecture, self.n_features_in_
         start = as_starts(x0, architecture.window, n)
         check_names(start.names, learned.names, "x0")
-        lifted = learned.advance(learned.lift(start.windows), steps).swapaxes(0, 1)
-        states = learned.lower(lifted.reshape(-1, lifted.shape[-1])).reshape(-1, steps, n)
+        every = rollout(learned, start.windows, range(1, steps + 1), way)
+        states = np.stack(list(every), axis=1)
         return start.like(states, Rows(ahead=architecture.depth, dt=learned.dt))
 
-    def forecast(self, X: Any, n_steps: int, *, std: Any = None) -> Forecast:
+    def forecast(
+        self, X: Any, n_steps: int, *, std: Any = None, relift: int | None = None
+    ) -> Forecast:
         """What follows the last window of each trajectory, with covariances: see `Forecast`.
 
         How far off the model is, is measured on the trajectories given, so give many or long ones.
@@ -87,10 +95,28 @@ class Fitted(Manners):
             X: trajectories of states.
             n_steps: how many applications of K.
             std: standard deviations of the states, in the form of X; None takes them as exact.
+            relift: as in `simulate`.
         """
         steps, given = check_count(n_steps, "n_steps"), self._given(X)
         given.check_lengths(self.learned_.architecture.window, "a forecast")
-        return forecast(self.learned_, given, steps, std)
+        return forecast(self.learned_, given, steps, std, self._way(relift))
+
+    def _way(self, relift: int | None) -> int:
+        if relift is None:
+            return self.learned_.relift
+        return check_count(relift, "relift", least=0)
+
+    @property
+    def relift_(self) -> int:
+        """After how many applications of K forecasts are lifted anew, unless one says otherwise; 0:
+        never. It is the better way on data that were held out."""
+        return self.learned_.relift
+
+    @property
+    def range_(self) -> NDArray[np.float64] | None:
+        """The lowest and highest states, (2, n), between which the model was trained; it treats
+        states beyond as if they were there. None if it does not know them."""
+        return self.learned_.bounds
 
     def transform(self, X: Any) -> Any:
         """The lifted states φ(x), (T − n_delays, O)."""
@@ -120,9 +146,10 @@ class Fitted(Manners):
         """Skill: how much better than holding the last state the model forecasts.
 
         1 − RMSE(model) / RMSE(holding) at 1, 2, 5, 10, 20 and 50 applications of K, as far as the
-        trajectories reach, and the mean of these: 1 is perfect, 0 as good as holding, negative
-        worse. Errors are divided by each component's standard deviation in X. A horizon counts
-        at least −100, also if the forecast is not finite. `y` is ignored. See `koopman.skill`.
+        trajectories reach, lifted anew as `relift_` says, and the mean of these: 1 is perfect, 0 as
+        good as holding, negative worse. Errors are divided by each component's standard deviation
+        in X. A horizon counts at least −100, also if the forecast is not finite. `y` is ignored.
+        See `koopman.skill`.
         """
         return mean_skill(self.skill(X))
 
@@ -131,19 +158,8 @@ class Fitted(Manners):
         architecture, given = self.learned_.architecture, self._given(X)
         window, depth = architecture.window, architecture.depth
         given.check_lengths(window + depth, "a score")
-        with np.errstate(over="ignore", invalid="ignore"):
-            return skill(self._rollout, given.parts, window, depth)
-
-    def _rollout(
-        self, windows: NDArray[np.float64], horizons: Sequence[int]
-    ) -> Iterator[NDArray[np.float64]]:
-        """The states after so many applications of K each, for rising numbers."""
-        learned, lifted, done = self.learned_, self.learned_.lift(windows), 0
-        for horizon in horizons:
-            for _ in range(horizon - done):
-                lifted = learned.advance(lifted, 1)[0]
-            done = horizon
-            yield learned.lower(lifted)
+        way = partial(rollout, self.learned_, relift=self.learned_.relift)
+        return skill(way, given.parts, window, depth)
 
     def _each_window(self, X: Any, function: Callable[[NDArray], NDArray], rows: Rows) -> Any:
         """A function of windows, for all windows of all trajectories at once."""

@@ -39,6 +39,7 @@ from fedkoopman.koopman.forecast import (
 )
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
+from fedkoopman.koopman.rollout import rollout
 from fedkoopman.koopman.trajectories import as_trajectories
 from fedkoopman.sensors import FunctionSensor, Sensor
 from fedkoopman.systems import System
@@ -124,12 +125,21 @@ class KoopmanFilter:
         """States from all observations (Rauch-Tung-Striebel); z as for `filter`."""
         return self._estimate(z, smooth=True)
 
-    def forecast(self, z: Any, n_steps: int) -> Forecast:
+    def forecast(self, z: Any, n_steps: int, *, relift: int | None = None) -> Forecast:
         """What follows the last observation of each trajectory; z as for `filter`."""
-        return self.forecast_from(self.filter(z), n_steps)
+        return self.forecast_from(self.filter(z), n_steps, relift=relift)
 
-    def forecast_from(self, found: KoopmanEstimates, n_steps: int) -> Forecast:
-        """What follows the last state of each trajectory that `filter` or `smooth` gave."""
+    def forecast_from(
+        self, found: KoopmanEstimates, n_steps: int, *, relift: int | None = None
+    ) -> Forecast:
+        """What follows the last state of each trajectory that `filter` or `smooth` gave.
+
+        Arguments:
+            relift: after how many applications of K to lift anew; None: the model's own way.
+                The covariances are those of a forecast that is lifted once, which is the more
+                cautious of the two.
+        """
+        way = self._model.relift_ if relift is None else check_count(relift, "relift", least=0)
         steps, learned, noise = check_count(n_steps, "n_steps"), self._learned, self._noise()
         single = np.ndim(found.ok) == 0
         means = [found.lifted_mean] if single else found.lifted_mean
@@ -138,6 +148,10 @@ class KoopmanFilter:
         if self._relift:
             y, p = _relifted(learned, y, p)
         result = propagate(learned, y, p, accumulated(learned, noise, steps))
+        if way:
+            windows = learned.lower_window(y)
+            states = rollout(learned, windows, range(1, steps + 1), way)
+            result = replace(result, mean=np.stack(list(states), axis=1))
         return result.first() if single else result
 
     def _estimate(self, z: Any, *, smooth: bool) -> KoopmanEstimates:

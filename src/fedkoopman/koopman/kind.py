@@ -196,6 +196,10 @@ class Kind(ABC):
         """
         return self.losses(trained, x, ahead[0], share).weighted(loss_weights)
 
+    def bounds(self, weights: Weights) -> Any:
+        """The lowest and highest states that the model knows, (2, d); None if it has no bounds."""
+        return None
+
     # The model file
 
     def settings(self) -> dict[str, Any]:

@@ -106,6 +106,8 @@ class Learned:
         information: whatever its maker wants to keep with it, as JSON knows it.
         noise: how far off K is per application, the covariance (O, O) of φ(x⁺) − K φ(x) as
             `koopman.forecast` estimates it; None where nobody measured it.
+        relift: after how many applications of K a forecast is lifted anew, where nobody says; 0:
+            never (`koopman.rollout`).
     """
 
     architecture: Kind
@@ -120,6 +122,7 @@ class Learned:
     windows: int = 0
     information: dict[str, Any] = field(default_factory=dict)
     noise: NDArray[np.float64] | None = None
+    relift: int = 0
 
     def __post_init__(self) -> None:
         weights = _checked_weights(self.architecture, self.weights)
@@ -143,6 +146,7 @@ class Learned:
             "updates": check_count(self.updates, "updates", least=0),
             "windows": check_count(self.windows, "windows", least=0),
             "information": _checked_information(self.information),
+            "relift": check_count(self.relift, "relift", least=0),
         }
         if self.noise is not None:
             values["noise"] = one_covariance(self.noise, self.architecture.components, "noise")
@@ -199,6 +203,11 @@ class Learned:
         """K, (O, O)."""
         with jax.enable_x64(True):
             return np.asarray(self.architecture.operator(self.wide), np.float64)
+
+    @property
+    def bounds(self) -> NDArray[np.float64] | None:
+        """The range of the training states, a little widened, (2, d); None if nobody knows."""
+        return self.architecture.bounds(self.wide)
 
     @cached_property
     def wide(self) -> Weights:

@@ -22,6 +22,10 @@ from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
 from fedkoopman.systems.checks import check_count
 
 AUTO = "auto"
+EPOCHS, STEPS = 100, 15_000
+"""Of training, where nobody says: epochs, and gradient steps of the kind spectral."""
+HORIZON = 30
+"""Steps of the future that the kind spectral looks at, where trajectories are long enough."""
 
 
 class DeepKoopman(Trained):
@@ -36,16 +40,29 @@ class DeepKoopman(Trained):
         n_components: O, the dimension of the lifted state; None: as the kind has it; "auto":
             the smallest that forecasts about as well as any in cross-validation over whole
             trajectories, of up to 16 times the state's; see `n_components_` and `cv_results_`.
-        kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "paper" is
-            the paper's network. A kind takes those of the parameters below that it has.
+        kind: what φ and φ⁻¹ are: the name of a model kind, "file.py:name" or a class. "spectral",
+            the one we recommend, learns features and solves for K; "edmd" has a fixed dictionary;
+            "inclusive" is a network beside the state; "paper" is the paper's network. A kind takes
+            those of the parameters below that it has; where they are None, its own defaults.
         dt: the sampling interval, for everything in units of time; tables with times tell it, so
             that 1, the default, need not be changed.
         n_delays: how many earlier states join the present one in the network's input.
         depth: how many samples one application of K advances.
-        hidden_layers, width, activation: of the encoder and of the decoder. The activation is a
-            name or a function written with `jax.numpy`; a model with a function cannot be saved.
-        epochs, batch_size, learning_rate, weight_decay, decay: Adam, with an L2 term in the
-            gradient; the learning rate is multiplied by `decay` after every epoch.
+        degree: of the highest monomials (spectral, edmd).
+        dictionary: "polynomial", "fourier" or "rbf" (edmd).
+        features: units in each layer (spectral), or how many random functions there are (edmd).
+        learned: whether the features are trained, or stay random, which is quick (spectral).
+        horizon: steps of the future that the components are chosen by; None: 30, or a third of the
+            longest trajectory (spectral).
+        discount: how fast further steps count less (spectral).
+        ridge: how much of the dictionary is left out as noise (spectral, edmd).
+        hidden_layers, width, activation: of the encoder and of the decoder (paper, inclusive). The
+            activation is a name or a function written with `jax.numpy`; a model with a function
+            cannot be saved.
+        epochs: passes over the data; None: 100, or for the features of the kind spectral as many
+            as make about 15,000 steps, at most 200.
+        batch_size, learning_rate, weight_decay, decay: Adam, with an L2 term in the gradient; the
+            learning rate is multiplied by `decay` after every epoch.
         loss_weights: of the losses of linearity, reconstruction and prediction.
         precision: of training, "float32" or "float64". Fitted models are evaluated in float64.
         random_state: seed of the first weights and of the order of samples; None: a new one
@@ -57,16 +74,23 @@ class DeepKoopman(Trained):
 
     def __init__(
         self,
-        n_components: int | str | None = 12,
+        n_components: int | str | None = None,
         *,
-        kind: str | type[Kind] = "paper",
+        kind: str | type[Kind] = "spectral",
         dt: float = 1.0,
         n_delays: int = 0,
         depth: int = 1,
+        degree: int | None = None,
+        dictionary: str | None = None,
+        features: int | None = None,
+        learned: bool | None = None,
+        horizon: int | None = None,
+        discount: float | None = None,
+        ridge: float | None = None,
         hidden_layers: int = 1,
         width: int = 30,
         activation: str | Callable[[Any], Any] = "relu",
-        epochs: int = 100,
+        epochs: int | None = None,
         batch_size: int = 64,
         learning_rate: float = 1e-3,
         weight_decay: float = 1e-7,
@@ -81,6 +105,13 @@ class DeepKoopman(Trained):
         self.dt = dt
         self.n_delays = n_delays
         self.depth = depth
+        self.degree = degree
+        self.dictionary = dictionary
+        self.features = features
+        self.learned = learned
+        self.horizon = horizon
+        self.discount = discount
+        self.ridge = ridge
         self.hidden_layers = hidden_layers
         self.width = width
         self.activation = activation
@@ -115,11 +146,14 @@ class DeepKoopman(Trained):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train from new weights; `y` is ignored."""
         given = as_trajectories(X)
-        dt, training = self._interval(given), self._training()
+        dt, longest = self._interval(given), max(map(len, given.parts))
         selection = self._select(given) if self._is_auto else None
         architecture = self._architecture(
-            given.parts[0].shape[1], components=selection.components if selection else None
+            given.parts[0].shape[1],
+            components=selection.components if selection else None,
+            longest=longest,
         )
+        training = self._training(architecture, sum(map(len, given.parts)))
         dtype = np.dtype(training.precision)
         weights = architecture.initialise(seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
@@ -146,7 +180,7 @@ class DeepKoopman(Trained):
                 "partial_fit would forget what it learned: call fit with all trajectories"
             )
         start = replace(learned, dt=self._interval(given, learned.dt))
-        return self._train(start, self._training(), given)
+        return self._train(start, self._training(architecture, 0), given)
 
     def _select(self, given: Trajectories) -> Selection:
         """The number of components by cross-validation."""
@@ -179,17 +213,28 @@ class DeepKoopman(Trained):
         return isinstance(self.n_components, str) and self.n_components == AUTO
 
     def _architecture(
-        self, state_dim: int, like: Kind | None = None, components: Any = None
+        self,
+        state_dim: int,
+        like: Kind | None = None,
+        components: Any = None,
+        longest: int | None = None,
     ) -> Kind:
         """The kind and sizes that the parameters ask for.
 
         Arguments:
             like: gives what is not a parameter, if it is of the kind asked for.
             components: instead of those that the parameters ask for.
+            longest: samples in the longest trajectory, where that is known.
         """
         kind = find_kind(self.kind)
-        settings = (vars(like) if type(like) is kind else {}) | self.get_params()
+        asked = {name: value for name, value in self.get_params().items() if value is not None}
+        settings = (vars(like) if type(like) is kind else {}) | asked
         settings["window"] = check_count(self.n_delays, "n_delays", least=0) + 1
+        if longest is not None and self.horizon is None:
+            depth = check_count(self.depth, "depth")
+            reach = max(1, (longest // 3 - settings["window"]) // depth)
+            if reach < HORIZON:
+                settings["horizon"] = reach
         if components is None:
             components = like.components if self._is_auto and like else self.n_components
         if components is None:
@@ -197,10 +242,23 @@ class DeepKoopman(Trained):
         settings["components"] = check_count(components, "n_components")
         return kind.of(**settings | {"state_dim": state_dim})
 
-    def _training(self) -> Training:
+    def _training(self, architecture: Kind, samples: int) -> Training:
+        """The options of training.
+
+        Arguments:
+            samples: how many there are.
+        """
+        epochs = self.epochs
+        if epochs is None:
+            epochs = EPOCHS
+            if architecture.name == "spectral":
+                epochs = min(
+                    2 * EPOCHS,
+                    1 + STEPS * check_count(self.batch_size, "batch_size") // max(1, samples),
+                )
         return check_training(
             Training(
-                self.epochs,
+                epochs,
                 self.batch_size,
                 self.learning_rate,
                 self.weight_decay,

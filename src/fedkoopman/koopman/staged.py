@@ -14,7 +14,7 @@ The range of the states comes from sums too: counts of states per quarter of a s
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +115,10 @@ class Staged(Kind):
     ) -> dict[str, NDArray[np.float64]]:
         """The weights in closed form, from the sums of all sites."""
         return self.unsolved(fixed, features)
+
+    def variants(self) -> list[Self]:
+        """The kind as it is or, where a setting is left open, with each value to choose from."""
+        return [self]
 
     @abstractmethod
     def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:

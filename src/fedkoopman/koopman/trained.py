@@ -14,7 +14,7 @@ from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.bookkeeping import agreed_interval
 from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted, NotFittedError
-from fedkoopman.koopman.fitting import fitted_weights
+from fedkoopman.koopman.fitting import fitted
 from fedkoopman.koopman.forecast import lifted_noise
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
@@ -64,6 +64,7 @@ class Trained(Fitted, ABC):
         training: Training | None = None,
         random_state: int | None = 0,
         noise: Any = None,
+        relift: int = 0,
     ) -> Self:
         """A fitted estimator around weights that were trained elsewhere.
 
@@ -75,6 +76,7 @@ class Trained(Fitted, ABC):
             information: what should be saved along, as JSON knows it.
             training, random_state: for `partial_fit`.
             noise: how far off K is per application, (O, O); see `koopman.forecast`.
+            relift: after how many applications of K forecasts are lifted anew; 0: never.
         """
         if reference is None:
             reference = np.zeros((architecture.window, architecture.state_dim))
@@ -89,6 +91,7 @@ class Trained(Fitted, ABC):
             random_state,
             information=information or {},
             noise=noise,
+            relift=relift,
         )
         return cls._of(learned)
 
@@ -115,7 +118,7 @@ class Trained(Fitted, ABC):
         weights = jax.tree.map(lambda leaf: np.asarray(leaf, dtype), start.weights)
         seed = self._seed(1 + start.updates)
         watch = Watch(training.epochs, self._tell)
-        weights = fitted_weights(
+        weights, relift = fitted(
             architecture, training, weights, given.parts, seed=seed, update=watch.update
         )
         if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
@@ -136,6 +139,7 @@ class Trained(Fitted, ABC):
             random_state=self.random_state,
             updates=start.updates + 1,
             windows=count,
+            relift=relift,
         )
         noise = lifted_noise(learned, given.parts)
         before = self._history if start.updates else None

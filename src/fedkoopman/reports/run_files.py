@@ -53,6 +53,10 @@ class Rollout:
     """(T, d): the first state lifted once, then the operator alone."""
     eigenvalues: np.ndarray
     """Complex, in no particular order."""
+    relift: int = 0
+    """After how many steps the model's own forecasts are lifted anew; 0: never."""
+    relifted: np.ndarray | None = None
+    """(T, d): such a forecast from the first state."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +239,10 @@ def _read_rollout(path: Path) -> Rollout | None:
             truth = one_step = free = np.empty((0, len(names)))
         elif not len(truth) - 1 == len(one_step) == len(free) > 0:
             raise ValueError("the predictions do not have the length of the truth")
+        relift = int(content.get("relift", 0))
+        relifted = _matrix(content["relifted"]) if relift and len(truth) else None
+        if relifted is not None and relifted.shape != free.shape:
+            raise ValueError("the predictions do not have the length of the truth")
         if not len(names) == len(units) == truth.shape[1]:
             raise ValueError("there is not one name and one unit per state")
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
@@ -247,6 +255,8 @@ def _read_rollout(path: Path) -> Rollout | None:
         one_step=one_step,
         free=free,
         eigenvalues=eigenvalues[:, 0] + 1j * eigenvalues[:, 1],
+        relift=relift,
+        relifted=relifted,
     )
 
 

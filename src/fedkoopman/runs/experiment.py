@@ -10,6 +10,7 @@ from fedkoopman.config.parts import (
     algorithm_of,
     architecture_of,
     believed_systems,
+    drops_lost,
     method_of,
     noise_of,
     sensor_of,
@@ -19,14 +20,16 @@ from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.study import Study, per_client
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithm import Problem
-from fedkoopman.federation.arrivals import Deliveries
-from fedkoopman.federation.experiment import Client, Experiment, Filter
+from fedkoopman.federation.arrivals import Deliveries, Recordings
+from fedkoopman.federation.experiment import SCHEMES, Client, Experiment, Filter
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.federation.process_noise import with_process_noise
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites
 from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import System
+from fedkoopman.systems.initial_law import later_law, law_of_states
 
 __all__ = ["experiment_of", "problem_of"]
 
@@ -81,7 +84,8 @@ def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experi
     system = system_of(study) if sites is None else sites.system
     count = study.clients.count if sites is None else len(sites.sites)
     problem = problem_of(study, seed, count, system)
-    return Experiment(
+    recordings = recordings_of(study, system)
+    experiment = Experiment(
         seed=seed,
         system=system,
         clients=_clients(study, problem) if sites is None else _site_clients(problem, sites),
@@ -96,13 +100,18 @@ def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experi
         restart=study.segments.restart,
         scheme=study.scheme,
         common=study.trajectories == "common",
-        filter=_filter(study, system),
+        filter=_filter(study, system, recordings) if sites is None else Filter(),
         test_trajectories=problem.test_trajectories,
         horizon=problem.horizon,
         valid_error=problem.valid_error,
-        recordings=recordings_of(study, system),
+        recordings=recordings,
         deliveries=None if sites is None else _deliveries(study, sites),
     )
+    doubts = per_client(study.clients.process_noise, count)
+    unknown = [n for n, doubt in enumerate(doubts) if doubt == "auto"]
+    if unknown and sites is None and not SCHEMES[study.scheme].perfect:
+        return with_process_noise(experiment, unknown)
+    return experiment
 
 
 def _clients(study: Study, problem: Problem) -> tuple[Client, ...]:
@@ -132,7 +141,12 @@ def _clients(study: Study, problem: Problem) -> tuple[Client, ...]:
             observation_noise=once(
                 partial(noise_of, observed, m, "clients.observation_noise"), observed, m
             ),
-            process_noise=once(partial(noise_of, doubt, d, "clients.process_noise"), doubt, d),
+            # what is to be estimated is so once the experiment is made
+            process_noise=once(
+                partial(noise_of, 1.0 if doubt == "auto" else doubt, d, "clients.process_noise"),
+                doubt,
+                d,
+            ),
             learning_rate=problem.rates[n],
         )
 
@@ -170,9 +184,23 @@ def _deliveries(study: Study, sites: Sites) -> Deliveries:
     )
 
 
-def _filter(study: Study, system: System) -> Filter:
-    options = study.estimation
-    mean = np.broadcast_to(np.asarray(options.initial_mean, float), (system.dim,))
+def _filter(study: Study, system: System, recordings: Recordings | None) -> Filter:
+    options, law = study.estimation, None
+    if "auto" in (options.initial_mean, options.initial_cov):
+        law = (
+            later_law(system, study.segments.steps, study.segments.restart)
+            if recordings is None
+            else law_of_states(recordings.train)
+        )
+    if law is not None and options.initial_mean == "auto":
+        mean = law.mean
+    else:
+        mean = np.array(np.broadcast_to(np.asarray(options.initial_mean, float), (system.dim,)))
+    if law is not None and options.initial_cov == "auto":
+        # about the state that is expected, which need not be the law's mean
+        cov = law.cov + np.outer(law.mean - mean, law.mean - mean)
+    else:
+        cov = noise_of(options.initial_cov, system.dim, "estimation.initial_cov")
     return Filter(
         method=method_of(study),
         smooth=options.smooth,
@@ -180,6 +208,7 @@ def _filter(study: Study, system: System) -> Filter:
         beta=options.beta,
         kappa=options.kappa,
         particles=options.particles,
-        initial_mean=np.array(mean),
-        initial_cov=noise_of(options.initial_cov, system.dim, "estimation.initial_cov"),
+        initial_mean=mean,
+        initial_cov=cov,
+        drop_lost=drops_lost(study),
     )

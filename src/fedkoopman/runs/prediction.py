@@ -12,12 +12,13 @@ import numpy as np
 
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import initial_state, observation_noise
+from fedkoopman.data.beliefs import initial_state, observation_noise
 from fedkoopman.data.observations import Observations, SiteStates
 from fedkoopman.data.segments import segments
 from fedkoopman.data.time_grid import grid_places, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
+from fedkoopman.estimation.initial import seen_spread
 from fedkoopman.koopman.card import state_names
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, enough
@@ -42,7 +43,11 @@ class Prediction:
 
 
 def predict_states(
-    model: Fitted, states: Observations, steps: int, stds: list[np.ndarray] | None = None
+    model: Fitted,
+    states: Observations,
+    steps: int,
+    stds: list[np.ndarray] | None = None,
+    relift: int | None = None,
 ) -> Prediction:
     """Forecast from the last window of every trajectory.
 
@@ -50,6 +55,7 @@ def predict_states(
         states: whole trajectories, one sample per dt of the model.
         steps: how many applications of K.
         stds: standard deviations of the states; None takes them as exact.
+        relift: after how many applications of K to lift anew; None: the model's own way.
     """
     learned = model.learned_
     for i, rows in enumerate(states.trajectories):
@@ -67,7 +73,7 @@ def predict_states(
                 "observations with --sensor"
             )
     parts = list(states.trajectories)
-    found = model.forecast(parts, steps, std=stds)
+    found = model.forecast(parts, steps, std=stds, relift=relift)
     covs = (
         [np.zeros((*rows.shape, rows.shape[1])) for rows in parts]
         if stds is None
@@ -88,6 +94,7 @@ def predict_site(
     steps: int,
     process_noise: Any = None,
     observations: Observations | None = None,
+    relift: int | None = None,
 ) -> Prediction:
     """Filter all segments of a site through the model, and forecast from the end of each.
 
@@ -99,6 +106,7 @@ def predict_site(
         process_noise: variance of the model's error per step, in units of the states; None takes
             what was measured in training, or else the site's.
         observations: what the site recorded, if that is read already; None reads its segments.
+        relift: after how many applications of K to lift anew; None: the model's own way.
     """
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
@@ -121,6 +129,11 @@ def predict_site(
     elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
         known["initial_mean"] = None
     check_width(observations, sensor)
+    if known["initial_cov"] is None:  # about the model's own mean, unless the site gives one
+        mean, spread, _ = seen_spread(sensor, observations.trajectories, np.ones(dim))
+        own = np.reshape(model.reference_, (-1, dim))[-1]
+        about = own if known["initial_mean"] is None else known["initial_mean"]
+        known["initial_cov"] = np.diag(spread + (mean - about) ** 2)
     kalman = KoopmanFilter(
         model,
         sensor,
@@ -147,7 +160,7 @@ def predict_site(
     )
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
-    return Prediction(past, _future(past, kalman.forecast_from(found, steps)), basis)
+    return Prediction(past, _future(past, kalman.forecast_from(found, steps, relift=relift)), basis)
 
 
 def _segments_of(site: SiteFile, dt: float) -> Observations:

@@ -19,6 +19,8 @@ from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.koopman.rollout import better_way, way_errors
+from fedkoopman.koopman.staged import Staged
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.site_preparation import PreparedSite, Sites
 
@@ -53,11 +55,20 @@ def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str,
     """What a holder of test windows (R, T, d) adds to a finished model: sums, and no states.
 
     "states" and "count" give the mean state; "moments", "counts" and "spans" tell how far off the
-    model is after 1, 2, … steps.
+    model is after 1, 2, … steps. Of kinds that are learned in stages, "ways" and "reached" tell how
+    good each way to forecast is (`koopman.rollout`); the paper's network is lifted once.
     """
-    sums = error_sums(model.learned_, list(windows))
+    learned = model.learned_
+    sums = error_sums(learned, list(windows))
     flat = windows.reshape(-1, windows.shape[-1])
+    ways = {}
+    if isinstance(learned.architecture, Staged):
+        scale = np.asarray(learned.wide["std"])
+        ways = dict(
+            zip(("ways", "reached"), way_errors(learned, list(windows), scale), strict=True)
+        )
     return {
+        **ways,
         "states": flat.sum(axis=0),
         "count": np.array([float(len(flat))]),
         "moments": np.array([one.moment for one in sums]),
@@ -84,9 +95,14 @@ def finished_model(
         list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
         for one in sums
     ]
+    relift = 0
+    if all("ways" in one for one in sums):
+        squares, reached = (np.sum([one[n] for one in sums], axis=0) for n in ("ways", "reached"))
+        relift = better_way(squares, reached)
     return bare_model(
         problem,
         weights,
+        relift=relift,
         reference=np.tile(mean, problem.architecture.window),
         noise=noise_of_sums(bare_model(problem, weights).learned_, groups),
         information={
@@ -112,7 +128,12 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     start = truth[:window] if window > 1 else truth[0]
     with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
         one_step[first:] = np.asarray(model.predict(truth, n_steps=1))[:-depth]
-        free[first::depth] = model.simulate(start, (len(truth) - window) // depth)
+        free[first::depth] = model.simulate(start, (len(truth) - window) // depth, relift=0)
+    anew = {}
+    if model.relift_:
+        lifted = np.full_like(free, np.nan)
+        lifted[first::depth] = model.simulate(start, (len(truth) - window) // depth)
+        anew = {"relift": model.relift_, "relifted": _rounded(lifted)}
     return {
         "dt": float(experiment.system.dt),
         "depth": depth,
@@ -121,6 +142,7 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
         "truth": _rounded(truth),
         "one_step": _rounded(one_step),
         "free": _rounded(free),
+        **anew,
         "eigenvalues": [[float(v.real), float(v.imag)] for v in model.eigenvalues_],
     }
 
@@ -183,7 +205,7 @@ def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str,
             count = len(one.states) - first - ahead
             if count < 1:
                 continue
-            predicted = np.asarray(model.predict(one.states, n_steps=steps))[:count]
+            predicted = np.asarray(model.predict(one.states, n_steps=steps, relift=0))[:count]
             truth, z = one.states[first + ahead :], one.observations[first + ahead :]
             parts["state_error"].append(predicted - truth)
             parts["observation_error"].append(_seen(site, predicted) - z)

@@ -135,7 +135,7 @@ class RunDirectory:
             "versions": _versions(),
             "digest": study.digest(),
             "folder": str(study.root.absolute()),
-            "files": _digests(study, sites is not None),
+            "files": file_digests(study, sites is not None),
             "seeds": list(chosen),
             "nested": nested,
             **({} if sites is None else {"sites": list(sites)}),
@@ -162,7 +162,7 @@ class RunDirectory:
         if about["served"] != elsewhere:
             which = ("fedkoopman run", "fedkoopman serve")[about["served"]]
             raise InputError(f"{path} holds a run of {which}: go on with that, or {ANOTHER}")
-        if about["files"] != _digests(study, elsewhere):
+        if about["files"] != file_digests(study, elsewhere):
             raise InputError(
                 f"{path} holds a run with other contents of {', '.join(about['files'])}: {CHOICE}"
             )
@@ -189,7 +189,7 @@ def study_in(path: Path) -> Study:
     table = read_toml(path / "study.toml")
     study = Study.from_dict(table, Path(about["folder"]))
     try:
-        as_it_was = _digests(study) == about["files"]
+        as_it_was = file_digests(study) == about["files"]
     except InputError:
         as_it_was = False
     if not as_it_was and (study.recordings.train or study.sites.files):
@@ -315,9 +315,9 @@ def _site_data(study: Study) -> list[Path]:
     return found
 
 
-def _digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
-    """The contents of those files, of recordings and of sites' data, in short: they decide the
-    result as the study does.
+def file_digests(study: Study, elsewhere: bool = False) -> dict[str, str]:
+    """The contents of a study's Python files, recordings and sites' data, in short: they decide
+    the result as the study does.
 
     Arguments:
         elsewhere: whether sites' data are with the sites, and so cannot be read.

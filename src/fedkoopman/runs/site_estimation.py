@@ -10,11 +10,12 @@ import numpy as np
 
 from fedkoopman.config.parts import sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import ENOUGH, initial_state, observation_noise
+from fedkoopman.data.beliefs import ENOUGH, HEAD, STARTS, initial_state, observation_noise
 from fedkoopman.data.observations import REGULAR, Observations, SiteStates
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
+from fedkoopman.estimation.initial import estimated_law, first_law
 from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.sensors import LinearSensor, Sensor
 from fedkoopman.systems import System, by_name
@@ -69,12 +70,25 @@ def estimate_site(
     site.check_states(model.names)
     sensor = sensor_for(site, model.dim)
     check_width(observations, sensor)
-    known: dict[str, Any] = initial_state(site, model.dim)
+    declared: dict[str, Any] = initial_state(site, model.dim)
+    known, unknown = dict(declared), [name for name, value in declared.items() if value is None]
     per_step = _per_step(intervals, observations, float(model.dt))
-    if site.noise.observation == "auto":
+    auto = site.noise.observation == "auto"
+    noise = observation_noise(site, sensor.dim, observations.trajectories if auto else ())
+    beginnings = _beginnings(observations, per_step, options)
+    if unknown:
+        law = first_law(
+            model, sensor, mean=declared["initial_mean"], observation_noise=noise, **beginnings
+        )
+        known = {"initial_mean": law.mean, "initial_cov": law.cov} | _given(declared)
+    if auto:
         noise = _observed_noise(model, sensor, site, observations, per_step, options | known)
-    else:
-        noise = observation_noise(site, sensor.dim, ())
+    if unknown:
+        law = estimated_law(
+            model, sensor, law=law, mean=declared["initial_mean"], observation_noise=noise,
+            **beginnings,
+        )  # fmt: skip
+        known = {"initial_mean": law.mean, "initial_cov": law.cov} | _given(declared)
     with warnings.catch_warnings():
         # the caller is told through `SiteStates.ok`
         warnings.simplefilter("ignore", DivergenceWarning)
@@ -82,6 +96,26 @@ def estimate_site(
         given = {"observation_noise": noise, "dt": per_step, **known, **options}
         found = estimate(model, sensor, z, **given)
     return _site_states(model, sensor, observations, found, intervals)
+
+
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _beginnings(
+    observations: Observations, per_step: np.ndarray | None, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The first samples of the first trajectories, from which an initial state is estimated, and
+    the options that matter for it."""
+    names = ("process_noise", "alpha", "beta", "kappa")
+    first = [z[:HEAD] for z in observations.trajectories[:STARTS]]
+    longest = max(map(len, first))
+    return {
+        "z": first,
+        "dt": None if per_step is None else per_step[: len(first), :longest],
+        **{name: options[name] for name in names if name in options},
+    }
 
 
 def check_width(observations: Observations, sensor: Sensor) -> None:

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import HeldOut, Knowledge, Progress, estimator_of
+from fedkoopman.data.beliefs import Knowledge, Progress
+from fedkoopman.data.estimator import HeldOut, estimator_of
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
 from fedkoopman.data.triage import triage
@@ -114,8 +115,8 @@ def _site(
             f"run fedkoopman check, and mend {shown(site.path)}"
         )
     return PreparedSite(
-        site.name, known.sensor, estimator.observation_noise, estimator.process_noise, train, held,
-        tuple(dropped),
+        site.name, known.sensor, estimator.beliefs.observation_noise,
+        estimator.beliefs.process_noise, train, held, tuple(dropped),
     )  # fmt: skip
 
 

@@ -155,17 +155,27 @@ def combinations(base: Study, grid: Grid) -> list[Combination]:
     found: list[Combination] = []
     by_study: dict[str, str] = {}
     for values in itertools.product(*grid.values()):
-        study = base.with_values(dict(zip(grid, values, strict=True)))
-        study.check()
-        name = folder_name(",".join(f"{k}={_bare(v)}" for k, v in zip(grid, values, strict=True)))
-        same = by_study.setdefault(study.to_toml(), name)
-        if same != name or name.casefold() in {other.name.casefold() for other in found}:
+        one = combination(base, dict(zip(grid, values, strict=True)))
+        same = by_study.setdefault(one.study.to_toml(), one.name)
+        if same != one.name or one.name.casefold() in {other.name.casefold() for other in found}:
             raise InputError(
-                f"the grid holds {same} twice, the second time as {name}: give every value once, "
-                "and texts that differ in more than punctuation"
+                f"the grid holds {same} twice, the second time as {one.name}: give every value "
+                "once, and texts that differ in more than punctuation"
             )
-        found.append(Combination(name, values, study))
+        found.append(one)
     return found
+
+
+def combination(base: Study, values: Mapping[str, str]) -> Combination:
+    """A study with some values replaced, fully checked.
+
+    Arguments:
+        values: TOML texts by dotted key.
+    """
+    study = base.with_values(values)
+    study.check()
+    name = folder_name(",".join(f"{key}={_bare(value)}" for key, value in values.items()))
+    return Combination(name, tuple(values.values()), study)
 
 
 def _bare(text: str) -> str:
@@ -247,7 +257,7 @@ def _summary(
     if (found := summary_in(directory)).get("finished"):
         return found
     try:
-        prepared = _sites(combination.study, sites)
+        prepared = prepared_once(combination.study, sites)
         return run(
             combination.study, seeds=seeds, out=directory, resume=True, progress=progress,
             sites=prepared,
@@ -256,12 +266,16 @@ def _summary(
         raise ComputationError(f"{combination.name}: {error}") from error
 
 
-def _sites(study: Study, known: dict[str, Sites]) -> Sites | None:
-    """What a study's sites prepare, once for all combinations that change nothing of it."""
+def prepared_once(study: Study, known: dict[str, Sites]) -> Sites | None:
+    """What a study's sites prepare, once for all combinations that change nothing of it.
+
+    Arguments:
+        known: what was prepared before; what is prepared now is added.
+    """
     if not study.sites.files:
         return None
-    parts = (study.system, study.sites, study.estimation, study.network, study.evaluation)
-    key = repr((*parts, study.root))
+    lengths = study.network.window, study.network.depth  # which segments are too short
+    key = repr((study.system, study.sites, study.estimation, lengths, study.evaluation, study.root))
     if key not in known:
         if len(known) == MOST_PREPARED:
             del known[next(iter(known))]
@@ -274,30 +288,50 @@ def _claim(
 ) -> None:
     """Make the directory and record the sweep in it, or find that it holds this very sweep."""
     if before is not None:
-        if not resume:
-            raise InputError(
-                f"{out} holds a sweep already: go on with --resume, or choose another --out"
-            )
-        for name, has, asked in (
-            ("study", (before.digest, before.seed), (wanted.digest, wanted.seed)),
-            ("number of seeds", before.seeds, wanted.seeds),
-            ("grid", list(before.grid.items()), list(wanted.grid.items())),
-        ):
-            if has != asked:
-                raise InputError(
-                    f"{out} holds a sweep with another {name}: --resume goes on only with what "
-                    f"{out / 'sweep.toml'} records; choose another --out"
-                )
+        pairs = {
+            "study": ((before.digest, before.seed), (wanted.digest, wanted.seed)),
+            "number of seeds": (before.seeds, wanted.seeds),
+            "grid": (list(before.grid.items()), list(wanted.grid.items())),
+        }
+        check_same(out, "sweep", "sweep.toml", pairs, resume)
         return
+    take_directory(out, "sweep")
+    with written_whole(out / "study.toml", out / "sweep.toml") as [study, definition]:
+        study.write_text(base.to_toml(), encoding="utf-8")
+        definition.write_text(wanted.to_toml(), encoding="utf-8")
+
+
+def check_same(
+    out: Path, noun: str, file: str, pairs: Mapping[str, tuple[Any, Any]], resume: bool
+) -> None:
+    """Refuse to go on with a directory's sweep, or the like, if it is another one.
+
+    Arguments:
+        noun: what the directory holds, as "sweep".
+        file: in which its definition is recorded.
+        pairs: by name, what it was begun with and what is asked for now.
+        resume: whether to go on was asked for.
+    """
+    if not resume:
+        raise InputError(
+            f"{out} holds a {noun} already: go on with --resume, or choose another --out"
+        )
+    for name, (has, asked) in pairs.items():
+        if has != asked:
+            raise InputError(
+                f"{out} holds a {noun} with another {name}: --resume goes on only with what "
+                f"{out / file} records; choose another --out"
+            )
+
+
+def take_directory(out: Path, noun: str) -> None:
+    """Make a directory for a sweep, or the like; one with other files in it is refused."""
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             kind = "is a directory with other files" if out.is_dir() else "is a file"
-            raise InputError(f"{out} {kind} and no sweep: choose another --out")
+            raise InputError(f"{out} {kind} and no {noun}: choose another --out")
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
             f"cannot write to {out}: {error.strerror or error}; choose another --out"
         ) from error
-    with written_whole(out / "study.toml", out / "sweep.toml") as [study, definition]:
-        study.write_text(base.to_toml(), encoding="utf-8")
-        definition.write_text(wanted.to_toml(), encoding="utf-8")

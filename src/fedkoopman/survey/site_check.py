@@ -16,16 +16,17 @@ from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.covariance import covariance
-from fedkoopman.data.estimator import (
+from fedkoopman.data.beliefs import (
     Knowledge,
     Progress,
-    known_noise,
-    known_system,
+    beliefs_of,
+    inputs_of,
     sample_of,
-    sample_options,
+    spread_of,
 )
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import least_samples
+from fedkoopman.data.unknown_parameters import known_system
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import (
     ESTIMATORS,
@@ -142,10 +143,12 @@ def _check(
     study: Study, system: System, known: Knowledge, found: Survey, tell: Progress
 ) -> SiteCheck:
     site = known.site
-    observation, process = known_noise(study, system, known, tell)
+    beliefs = beliefs_of(study, system, known, tell)
+    observation, process = beliefs.observation_noise, beliefs.process_noise
     sample = sample_of(known, float(system.dt))
     tell(f"filtering {site.name}", 0, 1)
-    options = sample_options(study, system, site, sample)
+    options: dict[str, Any] = {**beliefs.initial, **spread_of(study)}
+    options["inputs"] = inputs_of(system, sample)
     states = estimate(
         system, known.sensor, [segment.observations for segment in sample],
         observation_noise=observation, process_noise=process, method="ukf-resampled",

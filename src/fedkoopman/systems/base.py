@@ -17,6 +17,9 @@ from fedkoopman.systems.solvers import Input, Number, State, rk4, solve
 MOST_SUBSTEPS = 10_000
 """Of one sampling interval: with more, a wrong unit of time would keep the filter busy for days."""
 
+Box = tuple[Sequence[Number], Sequence[Number]]
+"""Lows and highs of a box of states."""
+
 # Not typing.Self, which the run-time checker of the tests cannot see through.
 Same = TypeVar("Same", bound="System")
 
@@ -95,6 +98,11 @@ class System(eqx.Module):
     def input_dim(self) -> int:
         """The number of known inputs u; 0 when the system takes none."""
         return 0
+
+    @property
+    def initial_box(self) -> Box | None:
+        """Lows and highs of the box on which initial states are uniform; None for another law."""
+        return None
 
     @property
     def stiff(self) -> bool:

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.solvers import Input, Number
 
 
@@ -66,9 +66,14 @@ class DoublePendulum(System):
             ]
         )
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 4"]:
+    @property
+    def initial_box(self) -> Box:
         """At rest, at angles uniform on [−π, π]."""
-        return uniform(key, (-math.pi, 0.0, -math.pi, 0.0), (math.pi, 0.0, math.pi, 0.0))
+        return (-math.pi, 0.0, -math.pi, 0.0), (math.pi, 0.0, math.pi, 0.0)
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 4"]:
+        """A draw from the initial box."""
+        return uniform(key, *self.initial_box)
 
 
 SYSTEM = DoublePendulum

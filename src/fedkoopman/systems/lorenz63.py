@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.solvers import Input, Number
 
 
@@ -43,9 +43,14 @@ class Lorenz63(System):
             [self.a * (x[1] - x[0]), x[0] * (self.b - x[2]) - x[1], x[0] * x[1] - self.c * x[2]]
         )
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 3"]:
+    @property
+    def initial_box(self) -> Box:
         """Uniform on [−10, 10]³."""
-        return uniform(key, (-10.0,) * 3, (10.0,) * 3)
+        return (-10.0,) * 3, (10.0,) * 3
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 3"]:
+        """A draw from the initial box."""
+        return uniform(key, *self.initial_box)
 
 
 SYSTEM = Lorenz63

@@ -7,7 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.solvers import Input, Number
 
 
@@ -40,9 +40,14 @@ class Pendulum(System):
         """The time derivative at `x`."""
         return jnp.stack([x[1], -(self.gravity / self.length) * jnp.sin(x[0])])
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
+    @property
+    def initial_box(self) -> Box:
         """At rest, at an angle uniform on [0, 2π]."""
-        return uniform(key, (0.0, 0.0), (2 * math.pi, 0.0))
+        return (0.0, 0.0), (2 * math.pi, 0.0)
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
+        """A draw from the initial box."""
+        return uniform(key, *self.initial_box)
 
 
 SYSTEM = Pendulum

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
 from fedkoopman.errors import InputError
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.checks import check_dim, number
 from fedkoopman.systems.solvers import Input, Number, State, solve
 from fedkoopman.user_code import calling, finished, place_of, plain_function
@@ -141,6 +141,11 @@ class _UserSystem(System):
         merged = {**self.parameters, **values}
         new: Same = eqx.tree_at(lambda s: s.values, self, tuple(merged.values()))
         return new
+
+    @property
+    def initial_box(self) -> Box | None:
+        """The user's box, or None where the law is a function."""
+        return self.box if self.draw is None else None
 
     def initial_state(self, key: PRNGKeyArray) -> State:
         """A draw from the user's law, or uniform on its box."""

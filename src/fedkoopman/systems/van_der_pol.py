@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.solvers import Input, Number
 
 
@@ -35,9 +35,14 @@ class VanDerPol(System):
         """The time derivative at `x`."""
         return jnp.stack([x[1], self.a * (1 - x[0] * x[0]) * x[1] - x[0]])
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
+    @property
+    def initial_box(self) -> Box:
         """Uniform on [−2, 2]²."""
-        return uniform(key, (-2.0, -2.0), (2.0, 2.0))
+        return (-2.0, -2.0), (2.0, 2.0)
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 2"]:
+        """A draw from the initial box."""
+        return uniform(key, *self.initial_box)
 
 
 SYSTEM = VanDerPol

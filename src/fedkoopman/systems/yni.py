@@ -9,7 +9,7 @@ from jax import lax
 from jax.nn import sigmoid
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from fedkoopman.systems.base import System, uniform
+from fedkoopman.systems.base import Box, System, uniform
 from fedkoopman.systems.solvers import Input, Number
 
 Scalar = Float[Array, ""]
@@ -98,10 +98,15 @@ class YNI(System):
         end: Array = lax.fori_loop(0, self.substeps, split, x.astype(dtype))
         return end
 
-    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 7"]:
+    @property
+    def initial_box(self) -> Box:
         """V uniform on [−70, −50], all gates 0."""
         gates = (0.0,) * 6
-        return uniform(key, (-70.0, *gates), (-50.0, *gates))
+        return (-70.0, *gates), (-50.0, *gates)
+
+    def initial_state(self, key: PRNGKeyArray) -> Float[Array, " 7"]:
+        """A draw from the initial box."""
+        return uniform(key, *self.initial_box)
 
     def _voltage_rate(
         self, v: Scalar, m: Scalar, h: Scalar, d: Scalar, f: Scalar, q: Scalar, p: Scalar

@@ -135,7 +135,10 @@ def test_noise_has_the_forms_of_a_site_file(tmp_path: Path, given: str, form: ob
         ('kind = "random-frame"\nseed = 1.5', "seed is 1.5: give a whole number"),
         ('kind = "function"\nfunction = "seen.py:h"', 'of kind "function" has no observed'),
         ('kind = "identity', "is not valid TOML"),
-        ('kind = "identity"\ninitial_cov = -1', "initial_cov is -1: give a variance >= 0"),
+        (
+            'kind = "identity"\ninitial_cov = -1',
+            'initial_cov is -1: give "auto" or a variance >= 0',
+        ),
         ('kind = "function"\nobserved = 1\nfunction = "seen"', 'give "file.py:function"'),
     ],
 )

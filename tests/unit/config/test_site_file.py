@@ -65,7 +65,7 @@ def test_what_is_left_out_takes_its_default(tmp_path: Path) -> None:
     assert (site.data.columns, site.data.segment, site.data.time) == ((), "auto", "auto")
     assert (site.data.scale, site.data.shift, site.data.off_grid) == (1.0, 0.0, "refuse")
     assert (site.noise.observation, site.noise.process) == ("auto", "auto")
-    assert (site.initial.mean, site.initial.cov, site.bounds) == (0.0, 1.0, {})
+    assert (site.initial.mean, site.initial.cov, site.bounds) == ("auto", "auto", {})
     site.check_states(["a", "b", "c"])
 
 

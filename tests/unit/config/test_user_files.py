@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from fedkoopman.config.study import Study
-from fedkoopman.config.user_files import user_files
+from fedkoopman.config.user_files import moved, user_files
 from fedkoopman.registry import Registry
 from fedkoopman.rules import Auto
 
@@ -53,3 +53,38 @@ def test_files_of_several_keys_are_told_once_each() -> None:
 
 def test_a_text_that_looks_like_a_file_names_none() -> None:
     assert user_files(Study(name="about own.py:thing")) == []
+
+
+def test_a_moved_study_names_the_same_files(tmp_path: Path) -> None:
+    """From a folder beside it, of every kind of key that names files."""
+    home, there = tmp_path / "home", tmp_path / "out" / "deep"
+    absolute = str(tmp_path / "far.py") + ":thing"
+    study = Study.from_dict(
+        {
+            "clients": {"count": 1, "sensor": [KEYS["clients.sensor"] | {"kind": "s.py:GAIN"}]},
+            "recordings": {"train": ["a.csv"], "test": ["days/b.npy"]},
+            "policy": {"name": "rules/own.py:mine"},
+            "aggregation": {"rule": absolute},
+            "network": {"kind": OWN},
+        },
+        home,
+    )
+    found = moved(study, there)
+    assert found.root == there.resolve()
+    assert found.recordings.train == ("../../home/a.csv",)
+    assert found.recordings.test == ("../../home/days/b.npy",)
+    assert found.policy.name == "../../home/rules/own.py:mine"
+    assert found.network.kind == "../../home/own.py:thing"
+    assert found.aggregation.rule == absolute
+    [sensor] = found.clients.sensor
+    assert sensor["kind"] == "../../home/s.py:GAIN"
+    assert sensor["function"] == "../../home/own.py:thing"
+    assert moved(found, home) == study
+
+
+def test_a_moved_study_of_sites_finds_them(tmp_path: Path) -> None:
+    study = Study.from_dict(
+        {"sites": {"files": ["a/site.toml"]}, "clients": {"count": 1}}, tmp_path
+    )
+    assert moved(study, tmp_path / "tuned").sites.files == ("../a/site.toml",)
+    assert moved(Study(), tmp_path) == Study()

@@ -27,6 +27,13 @@ SMALL: dict[str, Any] = {
     "evaluation.tail_slots": 3,
     "policy.segments": 1,
 }
+KNOWN = {
+    "observation": "0.01",
+    "process": "{ diagonal = [1e-6, 1e-4] }",
+    "mean": "[1.1, 0.0]",
+    "cov": "{ diagonal = [0.4, 0.5] }",
+}
+"""What sites declare in place of "auto"."""
 Twist = Callable[[str, tuple, tuple], "tuple | bytes | Failure | None"]
 
 
@@ -36,7 +43,10 @@ def small_study(folder: Path, values: Mapping[str, Any] | None = None) -> Study:
         write_scaffold(folder, example_files("pendulum"))
         for lab in LABS:  # nothing is estimated, so that agents are ready at once
             file = folder / lab / "site.toml"
-            file.write_text(file.read_text().replace('"auto"', "0.01"))
+            text = file.read_text()
+            for key, value in KNOWN.items():
+                text = text.replace(f'{key} = "auto"', f"{key} = {value}")
+            file.write_text(text)
     return Study.load(folder / "study.toml", {**SMALL, **(values or {})})
 
 

@@ -75,7 +75,7 @@ def make_site(
     lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     (folder / "site.toml").write_text(
         f'name = "{name}"\n[data]\n' + "\n".join(lines) + '\n[sensor]\nkind = "identity"\n'
-        "[noise]\nobservation = 1e-4\nprocess = 1e-6\n",
+        "[noise]\nobservation = 1e-4\nprocess = 1e-6\n[initial]\nmean = 0.0\ncov = 1.0\n",
         encoding="utf-8",
     )
     return SiteFile.load(folder / "site.toml")

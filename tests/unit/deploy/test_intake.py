@@ -61,7 +61,9 @@ def test_segments_are_those_of_the_local_engine(tmp_path: Path, store: Store) ->
         np.testing.assert_array_equal(mine.observations, theirs.observations)
     assert intake.catalogue.dropped() == list(local.dropped) != []
     assert intake.estimator is not None
-    np.testing.assert_array_equal(intake.estimator.observation_noise, local.observation_noise)
+    np.testing.assert_array_equal(
+        intake.estimator.beliefs.observation_noise, local.observation_noise
+    )
     assert held[-1].name == held[1].name
     assert [one.name for one in held[:1]] == [held[0].name]
 
@@ -174,14 +176,16 @@ def test_noise_that_was_estimated_is_the_same_after_a_restart(tmp_path: Path, st
     intake.prepare()
     assert intake.estimator is not None
     noise = json.loads(store.note("noise") or "")
-    assert noise["observation"] == intake.estimator.observation_noise.tolist()
+    assert noise["observation_noise"] == intake.estimator.beliefs.observation_noise.tolist()
     (local,) = prepared_sites(study).sites
-    np.testing.assert_array_equal(intake.estimator.observation_noise, local.observation_noise)
+    np.testing.assert_array_equal(
+        intake.estimator.beliefs.observation_noise, local.observation_noise
+    )
     again = Drawn(site, study, store, settle=0.0)
     again.prepare()
     assert again.estimator is not None
     np.testing.assert_array_equal(
-        again.estimator.observation_noise, intake.estimator.observation_noise
+        again.estimator.beliefs.observation_noise, intake.estimator.beliefs.observation_noise
     )
 
 

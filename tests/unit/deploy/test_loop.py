@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from unit.deploy.in_memory import LABS, SMALL, Sites, only, small_study
+from unit.deploy.in_memory import KNOWN, LABS, SMALL, Sites, only, small_study
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.kit_content import check_servable
@@ -115,6 +115,37 @@ def test_a_served_run_equals_a_local_one(folder: Path, tmp_path: Path, values: d
     assert arrived == trained + waiting
     assert json.loads((out / "run.json").read_text())["sites"] == list(LABS)
     assert "States over time" not in (out / "report.html").read_text()
+
+
+def test_what_sites_find_out_and_leave_out_is_the_same_in_both_engines(
+    folder: Path, tmp_path: Path
+) -> None:
+    """An initial state that is estimated, and a recording that the filter cannot follow."""
+    study = small_study(folder / "spoilt")
+    site = folder / "spoilt" / "lab-a" / "site.toml"
+    text = site.read_text()
+    for key in ("mean", "cov"):
+        text = text.replace(f"\n{key} = {KNOWN[key]}", f'\n{key} = "auto"')
+    assert text.count('"auto"') == 2
+    site.write_text(text)
+    spoilt = folder / "spoilt" / "lab-a" / "data" / "swing-03.csv"
+    header, *rows = spoilt.read_text().splitlines()
+    kept = [row if i < 100 else f"{row.split(',')[0]},0.0" for i, row in enumerate(rows)]
+    spoilt.write_text("\n".join([header, *kept]) + "\n")
+    assert study.estimation.method == "ukf-resampled"
+    local = run(study, out=tmp_path / "local")
+    sites = Sites(study, tmp_path / "sites")
+    sites.serve(tmp_path / "served")
+    left_out = sites.start("lab-a").intake.catalogue.dropped()
+    sites.close()
+    assert len(left_out) == 1
+    assert left_out[0].startswith("swing-03: the filter lost track: in samples ")
+    assert local.summary["sites"]["lab-a"]["dropped"] == left_out
+    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("local", "served")]
+    assert models[0] == models[1]
+    assert records(tmp_path / "local") == records(tmp_path / "served")
+    kept_all = study.with_values({"estimation.lost_track": "keep"})
+    assert run(kept_all).summary["sites"]["lab-a"]["dropped"] == []
 
 
 @pytest.mark.parametrize(

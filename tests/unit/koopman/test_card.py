@@ -90,14 +90,14 @@ def test_the_card_tells_what_a_stranger_needs():
 
 def test_the_card_holds_no_number_of_the_data():
     x = np.random.default_rng(0).normal(size=(30, 2))
-    text = card(DeepKoopman(4, epochs=1, width=5).fit(x))
+    text = card(DeepKoopman(4, epochs=1, width=5, kind="paper").fit(x))
     for number in (*x.ravel(), *x.mean(axis=0)):
         assert f"{number:.4g}" not in text
 
 
 def test_cards_of_other_models():
     x = np.random.default_rng(0).normal(size=(40, 2))
-    model = DeepKoopman(24, epochs=1, n_delays=2, depth=3, activation=jnp.sin).fit(x)
+    model = DeepKoopman(24, epochs=1, n_delays=2, depth=3, activation=jnp.sin, kind="paper").fit(x)
     text = card(model, file="my model.safetensors")
     assert "It sees 3 samples in a row" in text
     assert "one application of K advances 3." in text
@@ -118,7 +118,7 @@ def test_the_card_lies_beside_the_model(tmp_path, name):
 def test_every_line_of_the_pythons_example_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).normal(size=(40, 2)).cumsum(axis=0)
-    model = DeepKoopman(4, epochs=1, width=5, n_delays=1).fit(x)
+    model = DeepKoopman(4, epochs=1, width=5, n_delays=1, kind="paper").fit(x)
     model.save("model.safetensors")
     code = card(model).split("```python\n")[1].split("```")[0]
     monkeypatch.setattr(fk, "KoopmanFilter", KoopmanFilter, raising=False)

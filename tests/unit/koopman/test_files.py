@@ -78,7 +78,9 @@ def test_there_and_back_bit_for_bit(tmp_path, dtype, shape):
 
 
 def test_a_loaded_model_goes_on_training_as_if_it_had_never_been_saved(tmp_path):
-    model = DeepKoopman(3, width=4, epochs=2, learning_rate=0.01, dt=0.5, random_state=3).fit(ROWS)
+    model = DeepKoopman(
+        3, width=4, epochs=2, learning_rate=0.01, dt=0.5, random_state=3, kind="paper"
+    ).fit(ROWS)
     model.save(tmp_path / "model")
     back = load_model(tmp_path / "model")
     assert back.get_params() == model.get_params()
@@ -105,7 +107,8 @@ def test_the_file_is_plain_safetensors_with_the_promised_names():
 
 def test_the_header_grows_with_the_network_and_not_with_the_data():
     short, long = (
-        DeepKoopman(3, width=4, epochs=1).fit(rows) for rows in (ROWS, np.tile(ROWS, (9, 1)))
+        DeepKoopman(3, width=4, epochs=1, kind="paper").fit(rows)
+        for rows in (ROWS, np.tile(ROWS, (9, 1)))
     )
     assert set(header_of(to_bytes(long))) == {
         "format", "version", "architecture", "dt", "names", "units", "training", "random_state",
@@ -115,7 +118,7 @@ def test_the_header_grows_with_the_network_and_not_with_the_data():
 
 
 def test_an_activation_of_ones_own_cannot_be_saved(tmp_path):
-    model = DeepKoopman(3, width=4, epochs=1, activation=jnp.sin).fit(ROWS)
+    model = DeepKoopman(3, width=4, epochs=1, activation=jnp.sin, kind="paper").fit(ROWS)
     with pytest.raises(InputError, match="a function, which a model file cannot hold: use a named"):
         model.save(tmp_path / "model")
     assert not list(tmp_path.iterdir())
@@ -316,7 +319,7 @@ def test_a_file_of_version_1_can_still_be_read(tmp_path):
 
 
 def test_what_the_model_knows_of_its_own_error_is_kept(tmp_path):
-    model = DeepKoopman(3, width=4, epochs=1).fit(ROWS)
+    model = DeepKoopman(3, width=4, epochs=1, kind="paper").fit(ROWS)
     model.save(tmp_path / "model")
     back = load_model(tmp_path / "model")
     assert back.noise_.tobytes() == model.noise_.tobytes()

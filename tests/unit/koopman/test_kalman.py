@@ -105,7 +105,14 @@ def pendulum():
     start = np.column_stack([rng.uniform(-2, 2, 60), rng.uniform(-1, 1, 60)])
     x = fk.simulate(system, steps=200, initial=start)
     model = DeepKoopman(
-        12, dt=system.dt, epochs=100, activation="tanh", width=32, learning_rate=3e-3, decay=0.98
+        12,
+        dt=system.dt,
+        epochs=100,
+        activation="tanh",
+        width=32,
+        learning_rate=3e-3,
+        decay=0.98,
+        kind="paper",
     ).fit(x[:40])
     sensor = fk.LinearSensor([[1.0, 0.0]])
     z = fk.observe(sensor, x[40:, 1:], noise=0.01, seed=3)
@@ -209,7 +216,7 @@ def test_the_filter_starts_from_the_mean_of_the_training(pendulum):
 
 def test_with_delays_a_window_may_be_given(pendulum):
     _, _, sensor, x, z, _ = pendulum
-    model = DeepKoopman(6, n_delays=2, epochs=1, activation="tanh").fit(x[:2])
+    model = DeepKoopman(6, n_delays=2, epochs=1, activation="tanh", kind="paper").fit(x[:2])
     one = KoopmanFilter(model, sensor, initial_mean=[0.3, 0.1]).filter(z[0, :5])
     window = np.tile([0.3, 0.1], (3, 1))
     for mean in (window, window[None]):
@@ -258,7 +265,7 @@ def test_what_does_not_fit_is_refused_with_one_line(pendulum):
         assert "\n" not in str(caught.value)
 
     refused("model is a str: give a fitted", lambda: KoopmanFilter("model", sensor))
-    refused("not fitted yet", lambda: KoopmanFilter(DeepKoopman(), sensor))
+    refused("not fitted yet", lambda: KoopmanFilter(DeepKoopman(kind="paper"), sensor))
     refused("sensor is a list", lambda: KoopmanFilter(model, [sensor]))
     refused(
         "matrix has 3 columns but the state has 2",

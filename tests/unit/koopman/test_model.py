@@ -78,6 +78,7 @@ def test_fit_is_the_twins_client_update(n_delays, depth):
         loss_weights=(0.2, 0.3, 0.5),
         precision="float64",
         random_state=7,
+        kind="paper",
     ).fit(rows)
     first, order = (
         int(np.random.SeedSequence([7, purpose]).generate_state(1, np.uint64)[0] >> 1)
@@ -105,7 +106,13 @@ def test_fit_is_the_twins_client_update(n_delays, depth):
 def test_training_recovers_the_eigenvalues_of_a_damped_rotation():
     x = trajectories(20, 50)
     model = DeepKoopman(
-        2, dt=0.1, hidden_layers=0, activation="identity", epochs=100, learning_rate=0.01
+        2,
+        dt=0.1,
+        hidden_layers=0,
+        activation="identity",
+        epochs=100,
+        learning_rate=0.01,
+        kind="paper",
     ).fit(x)
     np.testing.assert_allclose(model.eigenvalues_, 0.98 * np.exp([0.2j, -0.2j]), atol=1e-3)
     np.testing.assert_allclose(model.frequencies_, 2 / (2 * np.pi), rtol=1e-2)
@@ -121,7 +128,7 @@ def test_training_learns_a_nonlinear_system():
         x, y = rows[-1].T
         rows.append(np.stack([0.9 * x, 0.5 * y + x**2], axis=1))
     x = np.stack(rows, axis=1)
-    model = DeepKoopman(6, epochs=150, learning_rate=3e-3).fit(x[:40])
+    model = DeepKoopman(6, epochs=150, learning_rate=3e-3, kind="paper").fit(x[:40])
     assert model.score(x[40:]) > 0.7  # of holding's error, less than a third is left
 
 
@@ -137,7 +144,7 @@ def test_equal_seeds_give_equal_bytes_and_other_seeds_other_models():
 
 def test_without_a_seed_every_fit_differs():
     x = trajectories()
-    model = DeepKoopman(3, width=4, epochs=1, random_state=None)
+    model = DeepKoopman(3, width=4, epochs=1, random_state=None, kind="paper")
     assert not np.array_equal(model.fit(x).operator_, model.fit(x).operator_)
 
 
@@ -146,14 +153,14 @@ def test_the_callers_precision_does_not_matter():
     found = []
     for wide in (True, False):
         with jax.enable_x64(wide):
-            model = DeepKoopman(3, width=4, epochs=2, random_state=2**40).fit(x)
+            model = DeepKoopman(3, width=4, epochs=2, random_state=2**40, kind="paper").fit(x)
             found.append((to_bytes(model), model.predict(x[0]).tobytes(), model.modes_.tobytes()))
     assert found[0] == found[1]
 
 
 def test_list_stack_and_table_are_the_same_data():
     x = trajectories()
-    model = DeepKoopman(3, width=4, epochs=2)
+    model = DeepKoopman(3, width=4, epochs=2, kind="paper")
     expected = to_bytes(model.fit(x))
     assert to_bytes(model.fit(list(x))) == expected
     assert to_bytes(model.fit(tuple(x.tolist()))) == expected
@@ -174,7 +181,7 @@ def test_no_pair_crosses_from_one_trajectory_to_the_next():
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_precision_is_that_of_the_weights_and_results_are_float64(precision):
     x = trajectories()
-    model = DeepKoopman(3, width=4, epochs=1, precision=precision).fit(x)
+    model = DeepKoopman(3, width=4, epochs=1, precision=precision, kind="paper").fit(x)
     assert all(leaf.dtype == precision for leaf in jax.tree.leaves(model.weights_))
     for result in (model.predict(x), model.transform(x), model.simulate(x[0, 0], 3)):
         assert result.dtype == np.float64
@@ -182,24 +189,24 @@ def test_precision_is_that_of_the_weights_and_results_are_float64(precision):
 
 
 def test_components_default_to_four_times_the_state():
-    assert DeepKoopman(None, epochs=1).fit(trajectories()).operator_.shape == (8, 8)
+    assert DeepKoopman(None, epochs=1, kind="paper").fit(trajectories()).operator_.shape == (8, 8)
 
 
 def test_the_reference_is_the_mean_of_the_training_windows():
     x = [RNG.normal(size=(9, 2)), RNG.normal(size=(6, 2))]
-    model = DeepKoopman(3, epochs=1, n_delays=1, depth=2).fit(x)
+    model = DeepKoopman(3, epochs=1, n_delays=1, depth=2, kind="paper").fit(x)
     windows = [part[i : i + 2] for part in x for i in range(len(part) - 3)]
     np.testing.assert_allclose(model.reference_, np.mean(windows, axis=0), rtol=1e-12)
     more = RNG.normal(size=(20, 2))
     windows += [more[i : i + 2] for i in range(17)]
     model.partial_fit(more)
     np.testing.assert_allclose(model.reference_, np.mean(windows, axis=0), rtol=1e-12)
-    assert DeepKoopman(3, epochs=1).fit(x).reference_.shape == (2,)
+    assert DeepKoopman(3, epochs=1, kind="paper").fit(x).reference_.shape == (2,)
 
 
 def test_the_first_partial_fit_is_fit_and_the_next_goes_on():
     x = trajectories()
-    model = DeepKoopman(3, width=4, epochs=3)
+    model = DeepKoopman(3, width=4, epochs=3, kind="paper")
     fitted, partly = DeepKoopman(**model.get_params()).fit(x), model.partial_fit(x)
     assert to_bytes(fitted) == to_bytes(partly)
     before = model.weights_
@@ -215,7 +222,9 @@ def test_the_first_partial_fit_is_fit_and_the_next_goes_on():
 
 def test_partial_fit_draws_another_order_every_time():
     x = trajectories(1, 40)
-    model = DeepKoopman(2, hidden_layers=0, epochs=1, batch_size=1, precision="float64").fit(x)
+    model = DeepKoopman(
+        2, hidden_layers=0, epochs=1, batch_size=1, precision="float64", kind="paper"
+    ).fit(x)
     again = DeepKoopman.from_weights(
         model.architecture_,
         model.weights_,
@@ -228,12 +237,12 @@ def test_partial_fit_draws_another_order_every_time():
 def test_training_that_diverges_is_reported():
     x = trajectories(matrix=np.eye(2)) * 1e25
     with pytest.raises(ComputationError, match=r"training diverged.*lower learning_rate \(0.001\)"):
-        DeepKoopman(3, epochs=2).fit(x)
+        DeepKoopman(3, epochs=2, kind="paper").fit(x)
 
 
 def test_a_failed_fit_leaves_the_old_model():
     x = trajectories()
-    model = DeepKoopman(3, epochs=1).fit(x)
+    model = DeepKoopman(3, epochs=1, kind="paper").fit(x)
     before = to_bytes(model)
     with pytest.raises(ComputationError):
         model.partial_fit(x * 1e25)
@@ -326,7 +335,7 @@ def test_inverse_transform_undoes_transform_and_keeps_the_newest_state():
 
 def test_fit_transform_is_fit_then_transform():
     x = trajectories()
-    model = DeepKoopman(3, epochs=1)
+    model = DeepKoopman(3, epochs=1, kind="paper")
     np.testing.assert_array_equal(model.fit_transform(x), model.transform(x))
 
 
@@ -491,7 +500,9 @@ def test_a_model_made_elsewhere_knows_its_parameters_and_names():
 
 def test_names_of_a_table_are_kept():
     table = pd.DataFrame(trajectories()[0], columns=["angle", "speed"])
-    model = DeepKoopman(3, epochs=1).fit(table)
+    model = DeepKoopman(3, epochs=1, kind="paper").fit(table)
     assert model.feature_names_in_.tolist() == ["angle", "speed"]
     np.testing.assert_array_equal(model.predict(table), model.predict(table.to_numpy()))
-    assert not hasattr(DeepKoopman(3, epochs=1).fit(table.to_numpy()), "feature_names_in_")
+    assert not hasattr(
+        DeepKoopman(3, epochs=1, kind="paper").fit(table.to_numpy()), "feature_names_in_"
+    )

@@ -10,8 +10,8 @@ from fedkoopman.koopman import DeepKoopman
 from fedkoopman.koopman.kinds.paper import Layer, PaperNetwork, Weights
 
 ROWS = np.random.default_rng(0).normal(size=(20, 2))
-FITTED = DeepKoopman(3, width=4, epochs=1).fit(ROWS)
-DELAYED = DeepKoopman(3, width=4, epochs=1, n_delays=2).fit(ROWS)
+FITTED = DeepKoopman(3, width=4, epochs=1, kind="paper").fit(ROWS)
+DELAYED = DeepKoopman(3, width=4, epochs=1, n_delays=2, kind="paper").fit(ROWS)
 
 
 def refused(call, message):
@@ -59,11 +59,11 @@ STACK = np.stack([ROWS, holed(np.nan), ROWS])
     ],
 )
 def test_fit_refuses(given, message):
-    refused(lambda: DeepKoopman(3, epochs=1).fit(given), message)
+    refused(lambda: DeepKoopman(3, epochs=1, kind="paper").fit(given), message)
 
 
 def test_trajectories_that_are_too_short_are_named():
-    model = DeepKoopman(3, n_delays=2, depth=3, epochs=1)
+    model = DeepKoopman(3, n_delays=2, depth=3, epochs=1, kind="paper")
     message = r"X\[1\] has 5 samples, but training with n_delays=2, depth=3 needs at least 6"
     refused(lambda: model.fit([ROWS, ROWS[:5], ROWS]), message)
     refused(lambda: model.fit(ROWS[:1]), "X has 1 sample, but")
@@ -115,7 +115,7 @@ def test_a_fitted_model_refuses_other_states(method):
     refused(lambda: call(holed(np.nan)), "X has NaN in row 7")
     refused(lambda: call(np.ones((0, 2))), "X has 0 samples")
     table = pd.DataFrame(ROWS, columns=["speed", "angle"])
-    model = DeepKoopman(3, width=4, epochs=1).fit(table[["angle", "speed"]])
+    model = DeepKoopman(3, width=4, epochs=1, kind="paper").fit(table[["angle", "speed"]])
     message = r"X has the columns \['speed', 'angle'\] but the model was trained on \['angle',"
     refused(lambda: getattr(model, method)(table), message)
 
@@ -149,7 +149,7 @@ def test_inverse_transform_wants_lifted_states():
 
 
 def test_partial_fit_refuses_another_shape_of_network():
-    model = DeepKoopman(3, width=4, epochs=1).fit(ROWS).set_params(width=5)
+    model = DeepKoopman(3, width=4, epochs=1, kind="paper").fit(ROWS).set_params(width=5)
     refused(lambda: model.partial_fit(ROWS), "was trained as .*width=4.*call fit to start anew")
 
 

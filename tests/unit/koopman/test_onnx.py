@@ -76,7 +76,7 @@ def test_every_shape_of_network(shape):
 def test_a_trained_model():
     t = np.linspace(0, 20, 400)
     x = np.column_stack([np.sin(t), np.cos(t), np.sin(2 * t)])
-    model = DeepKoopman(5, epochs=3).fit(x)
+    model = DeepKoopman(5, epochs=3, kind="paper").fit(x)
     check(model, x[:50].astype(np.float32), 1e-5)
 
 
@@ -95,7 +95,9 @@ def test_the_file_says_what_it_holds(tmp_path):
 
 
 def test_what_cannot_be_exported_is_refused():
-    model = DeepKoopman(3, epochs=1, activation=jax.numpy.cos).fit(RNG.normal(size=(9, 2)))
+    model = DeepKoopman(3, epochs=1, activation=jax.numpy.cos, kind="paper").fit(
+        RNG.normal(size=(9, 2))
+    )
     with pytest.raises(InputError, match="is a function of your own, which ONNX does not know"):
         export.to_onnx(model)
     with pytest.raises(InputError, match="steps is 0"):

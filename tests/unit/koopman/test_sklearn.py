@@ -18,7 +18,7 @@ from fedkoopman.koopman import DMD, DeepKoopman
 from fedkoopman.koopman.fitted import NotFittedError
 from fedkoopman.systems import VanDerPol, simulate
 
-SMALL = DeepKoopman(3, width=4, epochs=2)
+SMALL = DeepKoopman(3, width=4, epochs=2, kind="paper")
 # Checks that ask for something else than what we mean; each must really fail.
 OTHERWISE = {
     "check_dtype_object": "entries that are no numbers are an InputError, a ValueError",
@@ -56,7 +56,7 @@ def test_estimator_check(model, check):
 
 
 def test_the_parameters_are_the_constructors_arguments():
-    model = DeepKoopman(5, n_delays=2, activation="tanh")
+    model = DeepKoopman(5, n_delays=2, activation="tanh", kind="paper")
     parameters = model.get_params()
     assert parameters["n_components"] == 5 and parameters["n_delays"] == 2
     assert parameters["loss_weights"] == (1 / 3, 1 / 3, 1 / 3)
@@ -66,7 +66,7 @@ def test_the_parameters_are_the_constructors_arguments():
 
 
 def test_set_params_returns_the_model_and_refuses_unknown_names():
-    model = DeepKoopman()
+    model = DeepKoopman(kind="paper")
     assert model.set_params(width=7, depth=2) is model
     assert (model.width, model.depth) == (7, 2)
     with pytest.raises(InputError, match=r"unknown parameter of DeepKoopman 'epoch': .*'epochs'"):
@@ -75,22 +75,22 @@ def test_set_params_returns_the_model_and_refuses_unknown_names():
 
 
 def test_the_representation_shows_what_is_not_the_default_and_can_be_evaluated():
-    assert repr(DeepKoopman()) == "DeepKoopman()"
-    model = DeepKoopman(None, dt=0.02, activation="gelu")
+    assert repr(DeepKoopman(kind="paper")) == "DeepKoopman()"
+    model = DeepKoopman(None, dt=0.02, activation="gelu", kind="paper")
     assert repr(model) == "DeepKoopman(n_components=None, dt=0.02, activation='gelu')"
     assert eval(repr(model)).get_params() == model.get_params()
 
 
 def test_a_clone_has_the_parameters_and_nothing_learned():
     rows = np.random.default_rng(0).normal(size=(20, 2))
-    model = DeepKoopman(3, width=4, epochs=2, random_state=5).fit(rows)
+    model = DeepKoopman(3, width=4, epochs=2, random_state=5, kind="paper").fit(rows)
     copy = clone(model)
     assert copy.get_params() == model.get_params()
     assert not hasattr(copy, "operator_")
 
 
 def test_a_function_as_activation_survives_a_clone():
-    model = DeepKoopman(activation=np.tanh)
+    model = DeepKoopman(activation=np.tanh, kind="paper")
     assert clone(model).activation is np.tanh
 
 
@@ -103,7 +103,7 @@ def test_a_pickled_model_predicts_the_same():
 
 
 def test_before_fit_nothing_is_there_and_the_error_says_what_to_do():
-    model = DeepKoopman()
+    model = DeepKoopman(kind="paper")
     for name in ("operator_", "eigenvalues_", "modes_", "n_features_in_", "weights_", "learned_"):
         assert not hasattr(model, name)
     for call in (
@@ -130,7 +130,9 @@ def test_a_pipeline_scales_before_the_model():
 def test_a_search_finds_the_better_parameters():
     angles = 0.3 * np.arange(60)
     rows = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    model = DeepKoopman(2, hidden_layers=0, batch_size=8, learning_rate=0.01, epochs=30)
+    model = DeepKoopman(
+        2, hidden_layers=0, batch_size=8, learning_rate=0.01, epochs=30, kind="paper"
+    )
     search = GridSearchCV(model, {"depth": [1], "loss_weights": [(1, 0, 0), (0.3, 0.3, 0.4)]}, cv=2)
     search.fit(rows)
     assert search.best_params_["loss_weights"] == (0.3, 0.3, 0.4)  # without ℓ2 and ℓ3: no decoder
@@ -143,7 +145,7 @@ def turning(count=6, length=40):
     return [np.stack([np.cos(a), np.sin(a)], axis=1) for a in angles]
 
 
-LINEAR = DeepKoopman(2, hidden_layers=0, batch_size=8, learning_rate=0.01, epochs=30)
+LINEAR = DeepKoopman(2, hidden_layers=0, batch_size=8, learning_rate=0.01, epochs=30, kind="paper")
 
 
 def test_a_search_splits_a_list_of_trajectories_and_a_stack_by_whole_trajectories():
@@ -197,7 +199,7 @@ def error_at(model, parts, steps):
 def test_a_search_picks_the_model_that_forecasts_better_where_one_step_r2_picked_the_worse():
     # Without the loss of linearity one step is learned best, and K leads nowhere after it.
     x = list(simulate(VanDerPol(), steps=60, seed=0, batch=14))
-    model = DeepKoopman(8, width=20, epochs=150, learning_rate=3e-3)
+    model = DeepKoopman(8, width=20, epochs=150, learning_rate=3e-3, kind="paper")
     grid = {"loss_weights": [(0.0, 0.5, 0.5), (0.4, 0.3, 0.3)]}
     by_skill = GridSearchCV(model, grid, cv=2).fit(x[:12])
     by_r2 = GridSearchCV(model, grid, cv=2, scoring=r_squared).fit(x[:12])

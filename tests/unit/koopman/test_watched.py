@@ -86,7 +86,7 @@ def test_of_many_batches_an_eighth_is_judged():
 
 
 def test_the_history_grows_with_partial_fit_and_starts_anew_with_fit(tmp_path):
-    model = DeepKoopman(3, width=4, epochs=4)
+    model = DeepKoopman(3, width=4, epochs=4, kind="paper")
     assert not hasattr(model, "history_")
     first = model.fit(SEGMENTS).history_
     assert first.shape == (4,) and first[-1] < first[0]
@@ -102,7 +102,7 @@ def test_the_history_grows_with_partial_fit_and_starts_anew_with_fit(tmp_path):
 
 
 def test_a_training_that_diverged_leaves_model_and_history_in_place():
-    model = DeepKoopman(3, width=4, epochs=4).fit(SEGMENTS)
+    model = DeepKoopman(3, width=4, epochs=4, kind="paper").fit(SEGMENTS)
     before = model.history_
     with pytest.raises(ComputationError, match="training diverged"):
         model.set_params(learning_rate=1e30).partial_fit(SEGMENTS)
@@ -110,12 +110,12 @@ def test_a_training_that_diverged_leaves_model_and_history_in_place():
 
 
 def test_verbose_tells_about_ten_lines_on_stderr_and_silence_is_the_default(capfd):
-    DeepKoopman(3, width=4, epochs=30).fit(SEGMENTS)
+    DeepKoopman(3, width=4, epochs=30, kind="paper").fit(SEGMENTS)
     assert capfd.readouterr() == ("", "")
-    model = DeepKoopman(3, width=4, epochs=30, verbose=1).fit(SEGMENTS)
+    model = DeepKoopman(3, width=4, epochs=30, verbose=1, kind="paper").fit(SEGMENTS)
     out, err = capfd.readouterr()
     lines = err.splitlines()
     assert out == "" and len(lines) == 10
     assert lines[1].startswith(f"epoch 6/30: loss {model.history_[5]:.4g} (")
-    DeepKoopman(3, width=4, epochs=3, verbose=1).fit(SEGMENTS)
+    DeepKoopman(3, width=4, epochs=3, verbose=1, kind="paper").fit(SEGMENTS)
     assert len(capfd.readouterr().err.splitlines()) == 3

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.runs.run import Progress
 from fedkoopman.runs.run_directory import study_in
 
 TINY = {
@@ -100,6 +101,34 @@ def test_chosen_seeds_have_directories_and_studies_of_their_own(
         bytes_ = (tmp_path / "run" / f"seed-{seed}" / "model.safetensors").read_bytes()
         fk.run(alone, out=tmp_path / f"alone-{seed}")
         assert (tmp_path / f"alone-{seed}" / "model.safetensors").read_bytes() == bytes_
+
+
+def test_estimated_settings_are_the_same_alone_together_and_after_a_resumption(
+    tiny: fk.Study, tmp_path: Path
+) -> None:
+    study = tiny.with_values(
+        {
+            "scheme": "kf-fedkl",
+            "estimation.method": "ukf-resampled",
+            "estimation.initial_mean": "auto",
+            "estimation.initial_cov": "auto",
+            "estimation.lost_track": "drop",
+            "clients.process_noise": "auto",
+        }
+    )
+    fk.run(study, seeds=[0, 1], out=tmp_path / "both")
+    expected = (tmp_path / "both" / "seed-1" / "model.safetensors").read_bytes()
+    alone = replace(study, seed=1)
+
+    def stop(progress: Progress) -> None:
+        if progress.slot == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fk.run(alone, out=tmp_path / "alone", progress=stop)
+    assert not (tmp_path / "alone" / "model.safetensors").exists()
+    fk.run(alone, out=tmp_path / "alone", resume=True)
+    assert (tmp_path / "alone" / "model.safetensors").read_bytes() == expected
 
 
 def test_metrics_that_are_not_finite_are_null_in_memory_and_on_disk(

@@ -72,9 +72,8 @@ def say_unheard(state: ServerState, rounds: Rounds, say: Callable[[str], None]) 
 
 def broken_sums(measured: Sequence[Evaluated], problem: Problem) -> dict[str, str]:
     """By site, why its sums for the finished model cannot be."""
-    lifted = problem.architecture.components
     found = {
-        reply.site: check_measured(reply.measured, problem.system.dim, lifted)
+        reply.site: check_measured(reply.measured, problem.architecture)
         for reply in measured
         if reply.windows
     }

@@ -21,6 +21,9 @@ from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics, combined, scores_of
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.koopman.kind import Kind
+from fedkoopman.koopman.rollout import HORIZONS, WAYS
+from fedkoopman.koopman.staged import Staged
 from fedkoopman.runs.results import METRICS
 
 ERRORS = ("state_error", "observation_error", "held_error")
@@ -174,9 +177,12 @@ def believed_scores(
     return fine, tuple(site for site in scores if site not in fine)
 
 
-def check_measured(measured: Arrays, dim: int, lifted: int) -> str:
+def check_measured(measured: Arrays, kind: Kind) -> str:
     """Why a site's sums for the finished model cannot be; empty if they can."""
-    names = {"states", "count", "moments", "counts", "spans"}
+    dim, lifted = kind.state_dim, kind.components
+    ways = {"ways": (len(WAYS), len(HORIZONS)), "reached": (len(HORIZONS),)}
+    ways = ways if isinstance(kind, Staged) else {}
+    names = {"states", "count", "moments", "counts", "spans", *ways}
     if set(measured) != names:
         return f"sends the sums {short(list(measured))}"
     steps = len(measured["counts"]) if measured["counts"].ndim else 0
@@ -186,6 +192,7 @@ def check_measured(measured: Arrays, dim: int, lifted: int) -> str:
         "moments": (steps, lifted, lifted),
         "counts": (steps,),
         "spans": (steps,),
+        **ways,
     }
     for name, shape in shapes.items():
         if measured[name].shape != shape or measured[name].dtype != np.float64:
@@ -193,6 +200,8 @@ def check_measured(measured: Arrays, dim: int, lifted: int) -> str:
     counts = [measured[name] for name in ("count", "counts", "spans")]
     if not steps or not all((c >= 1).all() and (c <= MOST_SAMPLES).all() for c in counts):
         return "sends sums of nothing, or of too much"
+    if not all((measured[name] >= 0).all() for name in ways):
+        return "sends sums of squares below zero"
     if not all(_is_moment(one) for one in measured["moments"] if np.isfinite(one).all()):
         return "sends moments that are none: not symmetric, or with squares below zero"
     return ""

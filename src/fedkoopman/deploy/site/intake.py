@@ -17,7 +17,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +26,8 @@ import numpy as np
 from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.estimator import Estimator, Knowledge, estimator_of
+from fedkoopman.data.beliefs import Beliefs, Knowledge
+from fedkoopman.data.estimator import Estimator, estimator_of
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.data.triage import triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
@@ -38,6 +39,7 @@ from fedkoopman.survey.survey import survey
 from fedkoopman.systems import System
 
 LOG = logging.getLogger("fedkoopman.agent")
+_BELIEFS = tuple(f.name for f in fields(Beliefs))
 PATIENCE = 0.05
 """Seconds between two looks at files that are not settled."""
 CHANGED = "changed after it was taken: its segments stay as they were, new rows belong in new files"
@@ -110,7 +112,7 @@ class Intake(ABC):
         return {path: entry.reason for path, entry in self.known.items() if entry.reason}
 
     def remember_noise(self, estimator: Estimator, samples: int) -> None:
-        """Keep an estimator's noise, so that it is the same after a restart.
+        """Keep an estimator's noise and initial state, so that they are the same after a restart.
 
         Arguments:
             samples: on how many it rests.
@@ -119,8 +121,7 @@ class Intake(ABC):
         noise = {
             "of": self._noise_key,
             "samples": samples,
-            "observation": estimator.observation_noise.tolist(),
-            "process": estimator.process_noise.tolist(),
+            **{name: getattr(estimator.beliefs, name).tolist() for name in _BELIEFS},
         }
         self.store.notes(noise=json.dumps(noise))
 
@@ -130,14 +131,15 @@ class Intake(ABC):
         noise = json.loads(self.store.note("noise") or "{}")
         if noise.get("of") != self._noise_key:
             return None
-        values = (np.array(noise[name], float) for name in ("observation", "process"))
-        estimator = Estimator(self.study, self.system, self.sensor, self.site, *values)
+        beliefs = Beliefs(*(np.array(noise[name], float) for name in _BELIEFS))
+        estimator = Estimator(self.study, self.system, self.sensor, self.site, beliefs)
         return estimator, int(noise["samples"])
 
     @property
     def _noise_key(self) -> str:
         site = self.site
-        return repr((site.noise, site.sensor, site.initial, site.data.scale, site.data.shift))
+        given = (site.noise, site.sensor, site.initial, site.data.scale, site.data.shift)
+        return repr((*given, _BELIEFS))  # what an older version kept is not all of them
 
 
 class Drawn(Intake):

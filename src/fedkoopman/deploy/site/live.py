@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.estimator import ENOUGH, Estimator, Knowledge, estimator_of
+from fedkoopman.data.beliefs import ENOUGH, Knowledge
+from fedkoopman.data.estimator import Estimator, estimator_of
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.data.triage import holds_out
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
@@ -113,10 +114,11 @@ class Live(Intake):
             )
 
     def _estimator_for(self, path: Path) -> Estimator:
-        """The site's estimator. Noise that it has to estimate comes from the first files, anew each
+        """The site's estimator. What it has to find out comes from the first files, anew each
         time that there are twice as many samples, until there are enough."""
         remembered = self.remembered_noise()
-        auto = "auto" in (self.site.noise.observation, self.site.noise.process)
+        noise, initial = self.site.noise, self.site.initial
+        auto = "auto" in (noise.observation, noise.process, initial.mean, initial.cov)
         samples = self.catalogue.counts().samples
         if remembered is not None:
             self.estimator, rests_on = remembered

@@ -120,8 +120,8 @@ class Work:
         site = PreparedSite(
             estimator.site.name,
             estimator.sensor,
-            estimator.observation_noise,
-            estimator.process_noise,
+            estimator.beliefs.observation_noise,
+            estimator.beliefs.process_noise,
             train=(),
             held_out=held_out,  # type: ignore[arg-type]  # read one by one
             dropped=(),

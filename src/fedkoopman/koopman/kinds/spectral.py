@@ -23,8 +23,8 @@ future window, as in canonical variate analysis: W. E. Larimore, American Contro
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +50,8 @@ __all__ = ["KIND", "Spectral"]
 LEADS = (1, 2, 3, 5, 8, 12, 20, 30)
 """Steps ahead that features are trained to predict, as far as the horizon."""
 LAYERS = 2
+RIDGES = (1e-10, 1e-12, 1e-8, 1e-6, 1e-4)
+"""From which one is chosen: small for clean states, large for noisy ones."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class Spectral(Staged):
         horizon: L, how many steps of the future the subspace is chosen by.
         discount: how fast further steps count less; None: 2, or 1.5 where there are components to
             spare (five and more for each number in).
-        ridge: directions of ψ whose mean square is below this share of the largest are left out.
+        ridge: directions of ψ whose mean square is below this share of the largest are left out;
+            None: 1e-10 or, where there are data at hand to choose by, what serves them best.
     """
 
     name: ClassVar[str] = "spectral"
@@ -74,7 +77,7 @@ class Spectral(Staged):
     degree: int = field(default=3, kw_only=True)
     horizon: int = field(default=30, kw_only=True)
     discount: float | None = field(default=None, kw_only=True)
-    ridge: float = field(default=1e-10, kw_only=True)
+    ridge: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -238,7 +241,7 @@ class Spectral(Staged):
         pairs = float(sums["pairs"][0])
         if not pairs:
             return self.unsolved(fixed, features)
-        white = whitening(sums["gram"], pairs, self.ridge)
+        white = whitening(sums["gram"], pairs, RIDGES[0] if self.ridge is None else self.ridge)
         now = white.T @ sums["gram"][:, 1 : 1 + self.input_dim] / pairs
         future = [white.T @ later / pairs for later in sums["ahead"]]
         few = self.components < 5 * self.input_dim
@@ -255,6 +258,10 @@ class Spectral(Staged):
         decoder[:, known] = now.T @ left
         solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder}
         return self._weights(fixed, features, solved, bounds_of(sums["range"]))
+
+    def variants(self) -> list[Self]:
+        """With each ridge, unless one is asked for."""
+        return [self] if self.ridge is not None else [replace(self, ridge=one) for one in RIDGES]
 
     def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
         """y holds u, and K = I: nothing changes."""
