@@ -24,6 +24,10 @@ PYKOOPMAN = Path(
 """The Python of the environment that holds pykoopman, which fits no other's pins."""
 
 
+class Unavailable(Exception):
+    """A peer that could not be run here."""
+
+
 class Peer(NamedTuple):
     """A fitted model."""
 
@@ -277,11 +281,12 @@ def pykoopman(
         given, made = Path(folder) / "given.npz", Path(folder) / "made.npz"
         np.savez(given, train=train, states=states, horizons=np.asarray(horizons))
         command = [PYKOOPMAN, HERE / "pykoopman_peer.py", what, given, made]
-        done = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, timeout=1800, cwd=folder
-        )
-        if done.returncode:
-            raise RuntimeError(f"pykoopman failed: {done.stderr.strip().splitlines()[-1]}")
+        try:
+            subprocess.run(
+                list(map(str, command)), capture_output=True, timeout=1800, cwd=folder, check=True
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            raise Unavailable(str(error)) from error
         with np.load(made) as result:
             found = {h: result[f"at_{h}"] for h in horizons}
             return found, float(result["seconds"])
