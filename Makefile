@@ -7,7 +7,7 @@ BIN := .venv/bin
 .PHONY: help demo test test-slow test-deploy tools lint ruff format docs paper bench bench-deploy clean
 
 help:
-	@echo "make demo       the paper's default experiment, two seeds: records, model and report in demo/"
+	@echo "make demo       the paper's default federation, with the paper's model and with ours: records, models and reports in demo/"
 	@echo "make test       ruff, mypy and the tests; at its end it says which tests it left out"
 	@echo "make test-slow  the tests that take longer: every item of the paper in small, its default in full, gradients, noise, particles, the larger examples"
 	@echo "make test-deploy  every fault of a deployed federation, and a soak; about two hours"
@@ -32,7 +32,8 @@ help:
 
 demo: .venv/installed
 	@rm -rf demo
-	$(BIN)/fedkoopman run --seeds 2 --out demo
+	$(BIN)/fedkoopman run --seeds 2 --out demo/paper
+	$(BIN)/fedkoopman run --recommended --seeds 2 --out demo/recommended --beside demo/paper
 
 ruff: .venv/installed
 	$(BIN)/ruff check .

@@ -133,11 +133,23 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def read_study(path: Path | None, pairs: Sequence[str] | None = None) -> "Study":
-    """The study of a file, or the paper's default, with words KEY=VALUE put in; fully checked."""
+def read_study(
+    path: Path | None, pairs: Sequence[str] | None = None, recommended: bool = False
+) -> "Study":
+    """The study of a file, or the paper's default, with words KEY=VALUE put in; fully checked.
+
+    Arguments:
+        recommended: put in the model kind and the states that we recommend, before the words.
+    """
     from fedkoopman.config.study import Study
 
     values = settings(pairs)
+    if recommended:
+        # Words that the recommendation looks at count before it, and all of them after it.
+        study = Study.load(path, values) if path else Study.recommended().with_values(values)
+        study = study.as_recommended().with_values(values)
+        study.check()
+        return study
     if path is not None:
         return Study.load(path, values)
     if not values:

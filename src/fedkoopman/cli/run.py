@@ -10,7 +10,7 @@ import typer
 from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
-from fedkoopman.errors import ComputationError
+from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
@@ -35,6 +35,14 @@ def run(
     study: StudyFile = None,
     set_values: Settings = None,
     seeds: Seeds = None,
+    recommended: Annotated[
+        bool,
+        typer.Option(
+            "--recommended",
+            help="Learn the model kind, and estimate states the way, that we recommend; otherwise "
+            "as the study says, or as the paper does.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, option("DIR", "Directory of the run; otherwise runs/ and the study's name.")
     ] = None,
@@ -45,22 +53,28 @@ def run(
             help="Go on with the run in DIR; without STUDY.toml, with the study it was begun with.",
         ),
     ] = False,
+    beside: Annotated[
+        Path | None,
+        option("DIR", "Another run, whose numbers and forecast the report shows beside."),
+    ] = None,
     progress: Bar = True,
 ) -> None:
     """Learn one shared model from all clients' observations, and report on it."""
     from fedkoopman.paths import folder_name
 
+    if beside is not None and not (beside / "study.toml").is_file():
+        raise InputError(f"--beside {beside} is no run directory: give one that a run has made")
     keep_compiled()
     if resume and study is None and out is not None:
         chosen = _resumed(out, set_values)
     else:
-        chosen = read_study(study, set_values)
+        chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
     summary = _run(chosen, seeds, out, resume, progress)
 
     from fedkoopman.reports.run import write_report
 
-    report = write_report(out)
+    report = write_report(out, beside)
     _show(summary)
     nested = out / f"seed-{summary['seeds'][0]}"
     typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
@@ -162,6 +176,7 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
+    from fedkoopman.reports.benefit import show_benefit
     from fedkoopman.reports.tables import new_table, plain_console, site_errors
 
     steps = len(next(iter(summary["sites"].values()))["observation_error"])
@@ -183,3 +198,4 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
             typer.echo(f"dropped at {name}: {more} more, see summary.json", err=True)
     for name, value in summary["parameters"].items():
         typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")
+    show_benefit(summary)

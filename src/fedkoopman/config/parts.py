@@ -218,8 +218,7 @@ def check_parts(study: "Study", sites: bool = True) -> None:
         sites: whether to look at its site files; they may be elsewhere.
     """
     system = system_of(study, None if sites else 1)
-    architecture_of(study, system)
-    algorithm_of(study)
+    _check_learning(study, system)
     _check_estimation(study, system)
     if study.sites.files:
         if sites:
@@ -279,6 +278,21 @@ def algorithm_of(study: "Study") -> "Algorithm":
         name = KINDS.find(study.network.kind, study.root).algorithm
     with _naming("algorithm.name"):
         return ALGORITHMS.find(name, study.root)
+
+
+def _check_learning(study: "Study", system: System) -> None:
+    """The model kind, the algorithm, and whether they fit each other and the segments."""
+    kind, algorithm = architecture_of(study, system), algorithm_of(study)
+    if check_kind := getattr(algorithm, "check_kind", None):
+        check_kind(kind)
+    horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
+    most = (steps - network.window) // network.depth
+    if horizon > max(1, most) and not study.sites.files:
+        raise InputError(
+            f"network.horizon is {horizon} but segments of segments.steps = {steps} with "
+            f"network.window = {network.window} and network.depth = {network.depth} hold {most} "
+            f'steps of the future: give at most {most}, or "auto"'
+        )
 
 
 def _check_estimation(study: "Study", system: System) -> None:

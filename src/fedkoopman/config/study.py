@@ -39,6 +39,22 @@ __all__ = ["SCHEMES", "Study", "per_client"]
 
 SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized")
 
+RECOMMENDED = {
+    "network.kind": "spectral",
+    "estimation.method": "ukf-resampled",
+    "estimation.alpha": 1.0,
+    "estimation.kappa": 0.0,
+    "estimation.lost_track": "drop",
+}
+"""What we recommend instead of the paper's values: the kind that forecasts best, and a consistent
+filter, whose segments are left out where it lost track."""
+RECOMMENDED_SIMULATED = {
+    "estimation.initial_mean": "auto",
+    "estimation.initial_cov": "auto",
+    "clients.process_noise": "auto",
+}
+"""Also, where clients are simulated: what they know of the initial state, and their own noise."""
+
 
 @dataclass(frozen=True)
 class Study(Section):
@@ -90,6 +106,28 @@ class Study(Section):
             changes: sections or top-level keys, as `clients={"count": 10}`.
         """
         return cls.from_dict({"slots": slots, "seed": seed, **changes})
+
+    @classmethod
+    def recommended(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
+        """The same federation with the model kind and the states that we recommend.
+
+        Arguments:
+            slots, seed, changes: as for `paper_default`.
+        """
+        return cls.paper_default(slots, seed, name="recommended", **changes).as_recommended()
+
+    def as_recommended(self) -> "Study":
+        """This study with the model kind, and the way to states, that we recommend.
+
+        Sites with data of their own say in their site files what they know of noise and initial
+        states, so that is left to them.
+        """
+        values = dict(RECOMMENDED)
+        if not self.sites.files:
+            values |= RECOMMENDED_SIMULATED
+        # A staged kind is solved in the last tenth of the slots: earlier models are previews.
+        values["evaluation.tail_slots"] = min(self.evaluation.tail_slots, max(1, self.slots // 20))
+        return self.with_values(values)
 
     @classmethod
     def load(cls, path: str | Path, values: Mapping[str, Any] | None = None) -> "Study":

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.errors import InputError
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.rollout import way_errors, way_scores
@@ -87,6 +88,15 @@ def fitted(
     sums, more = (architecture.sums(fixed, features, part) for part in (kept, held))
     chosen, relift = _chosen(architecture, fixed, features, sums, held)
     every = {name: sums[name] + more[name] for name in sums}
+    if len(segments) < HELD:  # segments were cut, and windows across the cuts are missing
+        every = architecture.sums(fixed, features, segments)
+    if not every["pairs"][0]:
+        needed = max(every.get("ahead", np.zeros(0)).shape[0], 1) * architecture.depth
+        raise InputError(
+            f"the longest trajectory has {longest(segments)} samples, but a model of the kind "
+            f"{architecture.name} needs {architecture.window + needed} here: give longer "
+            "trajectories or a shorter horizon"
+        )
     return Fit(chosen.solve(fixed, features, every), relift)
 
 

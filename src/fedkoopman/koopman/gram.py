@@ -156,13 +156,15 @@ def whitening(gram: Float64, pairs: float, ridge: float) -> Float64:
     """W with Wᵀ (G/n) W = I, (D, rank): directions that the data tell apart.
 
     Functions are scaled to a mean square of 1 first. Directions whose mean square is below `ridge`
-    times the largest one's are left out, as in a pseudo-inverse.
+    times the largest one's are left out, as in a pseudo-inverse; those that only rounding tells
+    from nothing always are. The sum of the windows' weights, `pairs`, may be any above 0.
     """
-    mean = gram / max(pairs, 1.0)
+    mean = gram / (pairs or 1.0)
     size = np.sqrt(np.diagonal(mean))
     size = np.where(size > 0, size, 1.0)
     values, vectors = np.linalg.eigh(mean / size[:, None] / size)
-    kept = values > ridge * max(values[-1], 0.0)
+    least = max(ridge, len(gram) * np.finfo(np.float64).eps)
+    kept = values > least * max(values[-1], 0.0)
     return (vectors[:, kept] / np.sqrt(values[kept])) / size[:, None]
 
 
@@ -172,7 +174,7 @@ def least_squares(gram: Float64, right: Float64, pairs: float, ridge: float) -> 
     Of many solutions, one without a part in the directions that `whitening` leaves out.
     """
     w = whitening(gram, pairs, ridge)
-    return w @ (w.T @ right) / max(pairs, 1.0)
+    return w @ (w.T @ right) / (pairs or 1.0)
 
 
 def contained(operator: Float64) -> Float64:

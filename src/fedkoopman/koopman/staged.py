@@ -8,7 +8,8 @@
 A federation (`federation/algorithms/staged.py`) and `DeepKoopman.fit` go through the same stages
 by the same functions. A kind may leave out the second stage, or the third.
 
-The range of the states comes from sums too: counts of states per quarter of a standard deviation.
+The range of the states comes from sums too: counts of states per quarter of a standard deviation,
+and per doubling further out, where states may lie that came after the scale was agreed on.
 """
 
 from abc import abstractmethod
@@ -21,16 +22,21 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from fedkoopman.errors import InputError
 from fedkoopman.koopman.kind import Kind, Shapes, Weights
 from fedkoopman.koopman.onnx import Graph
+from fedkoopman.systems.checks import number
 
 __all__ = ["BINS", "Arrays", "Staged", "bounds_of", "held_graph", "range_counts"]
 
 Arrays = Mapping[str, NDArray[Any]]
 """Arrays by name."""
 
-BINS, REACH = 64, 8.0
-"""Of the counts of states: from −8 to 8 standard deviations, in quarters; both ends are open."""
+_FAR = 8.0 * 2.0 ** np.arange(1, 41)
+EDGES = np.concatenate([-_FAR[::-1], np.linspace(-8, 8, 65), _FAR])
+"""Of the counts of states, in standard deviations: quarters up to 8, then doublings; both ends are
+open."""
+BINS = len(EDGES) - 1
 MARGIN = 0.1
 """By which share of its half-width the range of the training states is widened."""
 
@@ -43,6 +49,16 @@ class Staged(Kind):
     """
 
     algorithm: ClassVar[str] = "staged"
+
+    def settle_ridge(self, name: str = "ridge") -> None:
+        """Check the share of the largest mean square below which directions are left out."""
+        value = number(getattr(self, name), name)
+        if not 0 <= value < 1:
+            raise InputError(
+                f"{name} is {value:g}: it must be at least 0 and below 1, a share of the largest "
+                "mean square"
+            )
+        object.__setattr__(self, name, float(value))
 
     # First stage: the scale
 
@@ -186,12 +202,12 @@ def held_graph(g: Graph, kind: Staged, weights: Mapping[str, Any], x: str) -> st
 
 
 def range_counts(fixed: Arrays, segments: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-    """How many states lie in each quarter of a standard deviation, (d, BINS)."""
+    """How many states lie between each two of `EDGES`, (d, BINS)."""
     mean, std = fixed["mean"], fixed["std"]
     counts = np.zeros((len(mean), BINS))
     for states in segments:
-        place = np.floor(((states - mean) / std + REACH) * (BINS / (2 * REACH)))
-        place = np.clip(place, 0, BINS - 1).astype(np.int64)
+        place = np.searchsorted(EDGES, (states - mean) / std, side="right") - 1
+        place = np.clip(place, 0, BINS - 1)
         for j in range(len(mean)):
             counts[j] += np.bincount(place[:, j], minlength=BINS)
     return counts
@@ -199,10 +215,9 @@ def range_counts(fixed: Arrays, segments: Sequence[NDArray[Any]]) -> NDArray[np.
 
 def bounds_of(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The range of the states, a little widened, in standard deviations: (d,) low and high."""
-    edges = np.linspace(-REACH, REACH, BINS + 1)
     some = counts > 0
-    some[~some.any(axis=1)] = True
-    low = edges[:-1][some.argmax(axis=1)]
-    high = edges[1:][BINS - 1 - some[:, ::-1].argmax(axis=1)]
+    some[~some.any(axis=1)] = np.abs(EDGES[:-1] + EDGES[1:]) < 16  # as far as 8
+    low = EDGES[:-1][some.argmax(axis=1)]
+    high = EDGES[1:][BINS - 1 - some[:, ::-1].argmax(axis=1)]
     margin = MARGIN * (high - low) / 2
     return low - margin, high + margin

@@ -5,6 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.durable import written_whole
+from fedkoopman.reports.benefit import benefit_section, benefit_sentence
+from fedkoopman.reports.beside import beside_section
 from fedkoopman.reports.figures import MOST_CLIENTS, bin_width, clients_figure, curves_figure
 from fedkoopman.reports.page import Cell, Page, number
 from fedkoopman.reports.run_files import (
@@ -31,19 +33,26 @@ MOST_NAMES = 25
 """Sites that are named beside a figure."""
 
 
-def write_report(directory: str | Path) -> Path:
-    """Write `report.html` into a run directory, of a finished run or of one still going on."""
+def write_report(directory: str | Path, beside: str | Path | None = None) -> Path:
+    """Write `report.html` into a run directory, of a finished run or of one still going on.
+
+    Arguments:
+        beside: the directory of another run, whose numbers and forecast are shown beside.
+    """
     directory = Path(directory)
-    page = _page(read_run(directory))
+    page = _page(read_run(directory), None if beside is None else read_run(Path(beside)))
     target = directory / "report.html"
     with written_whole(target) as [partial], partial.open("wb") as file:
         file.writelines(page.html())
     return target
 
 
-def _page(run: RunFiles) -> Page:
+def _page(run: RunFiles, other: RunFiles | None) -> Page:
     page = Page(str(run.study.get("name", "unnamed study")))
     _overview(page, run)
+    if other is not None:
+        beside_section(page, run, other)
+    benefit_section(page, run)
     _learning(page, run)
     sites_section(page, run)
     _clients(page, run)
@@ -66,6 +75,7 @@ def _overview(page: Page, run: RunFiles) -> None:
     page.paragraph(" · ".join(facts), "lede")
     if run.summary is None:
         page.paragraph(_progress(run), "notice")
+    benefit_sentence(page, run)
     page.without_scripts("The charts need JavaScript. The numbers in the tables do not.")
 
     several = len(run.seeds) > 1

@@ -92,7 +92,7 @@ def trajectory_figure(rollout: Rollout) -> go.Figure:
             )  # fmt: skip
         figure.update_yaxes(
             title=escape(label(rollout.names[i], rollout.units[i]), quote=False), row=i + 1, col=1,
-            range=_range_around(rollout.truth[:, i], rollout.one_step[:, i]),
+            range=range_around(rollout.truth[:, i], rollout.one_step[:, i]),
         )  # fmt: skip
     figure.update_xaxes(title="time", row=d, col=1)
     return figure
@@ -113,7 +113,7 @@ def space_figure(rollout: Rollout, height: int) -> go.Figure:
     for i, axis in enumerate(("xaxis", "yaxis", "zaxis")):
         axes[axis] = {
             "title": {"text": label(rollout.names[i], rollout.units[i]), "font": {"size": 12}},
-            "range": _range_around(rollout.truth[:, i], rollout.one_step[:, i]),
+            "range": range_around(rollout.truth[:, i], rollout.one_step[:, i]),
             "backgroundcolor": "#fff", "gridcolor": GRID, "linecolor": AXIS, "nticks": 5,
             "tickfont": {"size": 10}, "showspikes": False,
         }  # fmt: skip
@@ -184,12 +184,12 @@ def _anew(relift: int) -> str:
 
 def _reached(truth: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A forecast from the first state, that state before it, and the places where it is known."""
-    found = np.concatenate([truth[:1], _until_lost(truth, free)])
+    found = np.concatenate([truth[:1], until_lost(truth, free)])
     # A depth of several samples leaves out those between.
     return found, np.isfinite(found).all(axis=1)
 
 
-def _until_lost(truth: np.ndarray, free: np.ndarray) -> np.ndarray:
+def until_lost(truth: np.ndarray, free: np.ndarray) -> np.ndarray:
     """A forecast up to where it is ten times the truth's extent away: then it is noise."""
     low, high = np.fmin.reduce(truth, axis=0), np.fmax.reduce(truth, axis=0)
     reach = np.where(high > low, 10 * (high - low), np.inf)
@@ -197,7 +197,7 @@ def _until_lost(truth: np.ndarray, free: np.ndarray) -> np.ndarray:
     return np.where(np.maximum.accumulate(lost)[:, None], np.nan, free)
 
 
-def _range_around(truth: np.ndarray, one_step: np.ndarray) -> list[float] | None:
+def range_around(truth: np.ndarray, one_step: np.ndarray) -> list[float] | None:
     """An axis for the truth with some room: a rollout that runs away leaves the picture."""
     both = np.concatenate([truth, one_step])
     seen, real = both[np.isfinite(both)], truth[np.isfinite(truth)]

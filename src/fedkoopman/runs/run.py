@@ -16,14 +16,15 @@ from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.estimates import cores
 from fedkoopman.federation.experiment import Experiment
-from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
-from fedkoopman.federation.workers import Workers
+from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.runs.comparison import answer, benefit_entry, compared, holdings_of
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
-from fedkoopman.runs.run_directory import RunDirectory, seconds_told
+from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.signals import signals_as_events
@@ -186,8 +187,9 @@ def _run(
                     progress(Progress(seed, last["slot"], study.slots, last))
     began = time.monotonic()
     old = seconds_told(directory.path) if directory else None
-    if all(one.finished for one in runs.values()) and old is not None:
-        seconds = old
+    before: dict[str, Any] = {}
+    if directory and old is not None and all(one.finished for one in runs.values()):
+        seconds, before = old, summary_in(directory.path)
     else:
         _drive(runs, progress, checkpoint_seconds)
         seconds = max(one.before for one in runs.values()) + time.monotonic() - began
@@ -205,9 +207,26 @@ def _run(
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
+        # What sites learn alone takes as long as the run: it is not learned again.
+        known = {"benefit": before["benefit"]} if "benefit" in before else None
+        summary |= known or _benefit(runs[seeds[0]], sites)
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
+
+
+def _benefit(one: _Seed, sites: Sites) -> dict[str, Any]:
+    """The first seed's model beside what it should beat; sites are asked as a server asks them."""
+    problem, holdings = one.experiment.problem, holdings_of(one.experiment, sites)
+    with Workers(cores()) as workers:
+
+        def exchange(request: Message) -> dict[str, Message]:
+            replies = workers.map(
+                Urgency.TRAIN, lambda own: answer(problem, request, own), holdings.values()
+            )
+            return dict(zip(holdings, replies, strict=True))
+
+        return benefit_entry(problem, compared(problem, one.final, exchange))
 
 
 def _seeds(study: Study, seeds: int | Sequence[int] | None) -> tuple[int, ...] | None:

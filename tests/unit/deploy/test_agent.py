@@ -454,6 +454,8 @@ def test_a_preview_shows_what_would_be_sent_and_keeps_nothing(tmp_path: Path) ->
     for part in ("poll (", "samples that wait: 40, in segments: 1", "train (",
                  "weights after local training, from 40 samples",
                  "operator: float32 3 × 3, 36 bytes", "evaluate (", "2 held-out windows",
+                 "compare-scale (once, after the last slot): counts, sums and squares of states",
+                 "errors of forecasts by steps ahead, 25 numbers",
                  "nothing of this was sent"):  # fmt: skip
         assert part in text, part
 

@@ -25,6 +25,7 @@ from fedkoopman.deploy.wire import (
     encode_replies,
 )
 from fedkoopman.federation.messages import Message
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 
 ENVELOPE = Envelope("study:0")
 MODEL = {"operator": np.eye(2)}
@@ -154,15 +155,17 @@ def sums(**changes: Any) -> dict[str, Any]:
     ids=["indefinite", "not-symmetric", "negative"],
 )
 def test_moments_that_are_none(moment: np.ndarray) -> None:
-    assert "moments" in check_measured(sums(moments=np.stack([np.eye(3), moment])), 2, 3)
+    assert "moments" in check_measured(
+        sums(moments=np.stack([np.eye(3), moment])), PaperNetwork(2, 3)
+    )
 
 
 def test_honest_moments_pass_whatever_their_size() -> None:
     errors = np.random.default_rng(0).normal(size=(3, 50))
     for scale in (1e-150, 1.0, 1e150):
         moments = np.stack([scale * errors @ errors.T] * 2)
-        assert check_measured(sums(moments=moments), 2, 3) == ""
-    assert check_measured(sums(moments=np.zeros((2, 3, 3))), 2, 3) == ""
+        assert check_measured(sums(moments=moments), PaperNetwork(2, 3)) == ""
+    assert check_measured(sums(moments=np.zeros((2, 3, 3))), PaperNetwork(2, 3)) == ""
 
 
 @pytest.mark.parametrize(

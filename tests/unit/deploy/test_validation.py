@@ -26,6 +26,7 @@ from fedkoopman.deploy.server.validation import (
 from fedkoopman.deploy.wire import Answered, Evaluated, Polled, message_digest
 from fedkoopman.evaluation import Metrics
 from fedkoopman.federation.messages import Message, NumberField, Schema, arrays_like
+from fedkoopman.koopman.kinds.paper import PaperNetwork
 
 MODEL = {"encoder.0": np.ones((2, 3), np.float32), "operator": np.ones((2, 2), np.float32)}
 SCHEMAS = {
@@ -225,7 +226,7 @@ def sums(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_sums_have_the_form_of_the_models(given: dict[str, Any], reason: str) -> None:
-    found = check_measured(given, 2, 3)
+    found = check_measured(given, PaperNetwork(2, 3))
     assert reason in found and bool(found) == bool(reason)
 
 

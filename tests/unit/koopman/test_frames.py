@@ -15,7 +15,7 @@ from fedkoopman.koopman import DeepKoopman, bookkeeping
 RNG = np.random.default_rng(0)
 NAMES = ["angle", "speed"]
 PARTS = [RNG.normal(size=(length, 2)) for length in (9, 6, 12)]
-SMALL = {"n_components": 3, "width": 4, "epochs": 2}
+SMALL = {"kind": "paper", "n_components": 3, "width": 4, "epochs": 2}
 DT = 0.25
 
 

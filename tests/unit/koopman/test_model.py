@@ -134,7 +134,7 @@ def test_training_learns_a_nonlinear_system():
 
 def test_equal_seeds_give_equal_bytes_and_other_seeds_other_models():
     x = trajectories()
-    options = {"n_components": 3, "width": 4, "epochs": 2}
+    options = {"kind": "paper", "n_components": 3, "width": 4, "epochs": 2}
     one, same, other = (
         to_bytes(DeepKoopman(**options, random_state=seed).fit(x)) for seed in (5, 5, 6)
     )
@@ -173,7 +173,13 @@ def test_list_stack_and_table_are_the_same_data():
 def test_no_pair_crosses_from_one_trajectory_to_the_next():
     # Every trajectory stands still, so K may too; joined, they would jump.
     still = [np.full((8, 1), value) for value in (-1.0, 0.5, 1.0, 2.0)]
-    options = {"n_components": 2, "hidden_layers": 0, "epochs": 400, "learning_rate": 0.01}
+    options = {
+        "kind": "paper",
+        "n_components": 2,
+        "hidden_layers": 0,
+        "epochs": 400,
+        "learning_rate": 0.01,
+    }
     model = DeepKoopman(**options).fit(still)
     np.testing.assert_allclose(model.predict(still[3]), 2.0, atol=1e-2)
 

@@ -101,7 +101,7 @@ def test_trajectories_that_are_too_short_are_named():
     ],
 )
 def test_parameters_are_checked_in_fit_and_not_before(parameter, value, message):
-    model = DeepKoopman(**{"epochs": 1, parameter: value})
+    model = DeepKoopman(**{"kind": "paper", "epochs": 1, parameter: value})
     refused(lambda: model.fit(ROWS), message)
     assert not hasattr(model, "operator_")
 

@@ -83,7 +83,13 @@ def spiral(count=6, length=40):
     return np.stack(rows, axis=1)
 
 
-OPTIONS = {"n_components": "auto", "width": 8, "epochs": 30, "learning_rate": 3e-3}
+OPTIONS = {
+    "kind": "paper",
+    "n_components": "auto",
+    "width": 8,
+    "epochs": 30,
+    "learning_rate": 3e-3,
+}
 
 
 def test_the_choice_is_recorded_deterministic_and_what_a_loop_would_make(monkeypatch):

@@ -61,7 +61,7 @@ def test_the_parameters_are_the_constructors_arguments():
     assert parameters["n_components"] == 5 and parameters["n_delays"] == 2
     assert parameters["loss_weights"] == (1 / 3, 1 / 3, 1 / 3)
     assert parameters["kind"] == "paper"
-    assert len(parameters) == 17
+    assert len(parameters) == 24
     assert DeepKoopman(**parameters).get_params() == parameters
 
 
@@ -75,9 +75,10 @@ def test_set_params_returns_the_model_and_refuses_unknown_names():
 
 
 def test_the_representation_shows_what_is_not_the_default_and_can_be_evaluated():
-    assert repr(DeepKoopman(kind="paper")) == "DeepKoopman()"
-    model = DeepKoopman(None, dt=0.02, activation="gelu", kind="paper")
-    assert repr(model) == "DeepKoopman(n_components=None, dt=0.02, activation='gelu')"
+    assert repr(DeepKoopman()) == "DeepKoopman()"
+    model = DeepKoopman(5, dt=0.02, activation="gelu", kind="paper")
+    expected = "DeepKoopman(n_components=5, kind='paper', dt=0.02, activation='gelu')"
+    assert repr(model) == expected
     assert eval(repr(model)).get_params() == model.get_params()
 
 

@@ -58,7 +58,9 @@ def test_the_loss_after_an_epoch_is_the_mean_over_all_pairs():
     # 127 pairs in eight batches, the last of which has fifteen and counts less.
     options = {"epochs": 3, "precision": "float64", "learning_rate": 1e-2}
     losses = (0.2, 0.3, 0.5)
-    model = DeepKoopman(3, width=4, loss_weights=losses, batch_size=16, **options).fit(SEGMENTS)
+    model = DeepKoopman(
+        3, width=4, loss_weights=losses, batch_size=16, kind="paper", **options
+    ).fit(SEGMENTS)
     weights = model.weights_
     params = {
         "encoder": [(layer.weight, layer.bias) for layer in weights.encoder],
@@ -73,7 +75,7 @@ def test_the_loss_after_an_epoch_is_the_mean_over_all_pairs():
 
 def test_of_many_batches_an_eighth_is_judged():
     options = {"epochs": 2, "precision": "float64", "batch_size": 1, "learning_rate": 1e-300}
-    model = DeepKoopman(3, width=4, **options).fit(SEGMENTS)
+    model = DeepKoopman(3, width=4, kind="paper", **options).fit(SEGMENTS)
     weights = jax.tree.map(np.asarray, model.weights_)
     starts = window_starts([41, 30, 59], 1, 1)
     seed = int(np.random.SeedSequence([0, 1]).generate_state(1, np.uint64)[0] >> 1)

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.server.comparing import benefit_told
 from fedkoopman.deploy.server.ending import (
     acknowledge_all,
     broken_sums,
@@ -281,11 +282,22 @@ class Coordinator:
         state = replace(self._recorded(state, answers), seconds=self._seconds())
         self._directory.save(state)
         self._show("finishing", state)
-        summary = results(self._study, self._problem, self._directory, state, measured, self._say)
+        more = self._benefit(state, [one.site for one in measured])
+        summary = results(
+            self._study, self._problem, self._directory, state, measured, more, self._say
+        )
         self._page.finish()
         say_unheard(state, self._rounds, self._say)
         self._show("finished", state)
         return summary
+
+    def _benefit(self, state: ServerState, sites: Sequence[str]) -> dict[str, Any]:
+        """The finished model beside what it should beat, as the sites that are there see it."""
+        self._show("comparing", state)
+        found = benefit_told(self._problem, self._model(state), self._rounds, sites, self._say)
+        if found:
+            self._say(found["benefit"]["sentence"])
+        return found
 
     def _finished_again(self, state: ServerState) -> None:
         self._say(f"{self._directory.path} holds a finished run: nothing is left to be learnt")

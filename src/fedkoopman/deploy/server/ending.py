@@ -86,12 +86,14 @@ def results(
     directory: ServerDirectory,
     state: ServerState,
     measured: Sequence[Evaluated],
+    more: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write model, card, rollout and summary; the summary.
 
     Arguments:
         measured: what sites said of the last model, in the order of the roster.
+        more: further entries of the summary.
     """
     sums: dict[str, Mapping[str, NDArray]] = {}
     tables: dict[str, Any] = {}
@@ -118,7 +120,7 @@ def results(
     model = finished_model(study, problem, learned, directory.records, list(used.values()))
     records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
     summary = summarise(study, records, untrained, state.seconds)
-    summary |= {"sites": tables, "parameters": {}}
+    summary |= {"sites": tables, "parameters": {}, **more}
     directory.finish(model, rollout_of(problem, model), summary)
     return summary
 

@@ -172,8 +172,8 @@ def believed_scores(
     fine = {site: one for site, one in scores.items() if np.isfinite(one[0]).all()}
     if not fine:
         return dict(scores), ()
-    near = _near({site: metrics for site, (metrics, _) in fine.items()})
-    fine = {site: fine[site] for site in near}
+    usual = near({site: metrics for site, (metrics, _) in fine.items()})
+    fine = {site: fine[site] for site in usual}
     return fine, tuple(site for site in scores if site not in fine)
 
 
@@ -202,7 +202,7 @@ def check_measured(measured: Arrays, kind: Kind) -> str:
         return "sends sums of nothing, or of too much"
     if not all((measured[name] >= 0).all() for name in ways):
         return "sends sums of squares below zero"
-    if not all(_is_moment(one) for one in measured["moments"] if np.isfinite(one).all()):
+    if not all(is_moment(one) for one in measured["moments"] if np.isfinite(one).all()):
         return "sends moments that are none: not symmetric, or with squares below zero"
     return ""
 
@@ -217,11 +217,11 @@ def believed_sums(sums: Mapping[str, Arrays]) -> dict[str, Arrays]:
         for site, one in sums.items()
         if all(np.isfinite(leaf).all() for leaf in one.values())
     }
-    near = _near({site: _sizes(one) for site, one in fine.items()})
-    return {site: fine[site] for site in near} or dict(sums)
+    usual = near({site: _sizes(one) for site, one in fine.items()})
+    return {site: fine[site] for site in usual} or dict(sums)
 
 
-def _near(values: Mapping[str, tuple[float, ...]]) -> list[str]:
+def near(values: Mapping[str, tuple[float, ...]]) -> list[str]:
     """Sites none of whose values is far above the median of all; of two sites, both."""
     if len(values) <= 2:
         return list(values)
@@ -233,7 +233,7 @@ def _near(values: Mapping[str, tuple[float, ...]]) -> list[str]:
     ]
 
 
-def _is_moment(matrix: NDArray[Any]) -> bool:
+def is_moment(matrix: NDArray[Any]) -> bool:
     """Whether a matrix is symmetric and positive semi-definite, up to rounding."""
     size = float(np.abs(matrix).max())
     if size == 0.0:

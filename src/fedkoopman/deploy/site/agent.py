@@ -96,6 +96,7 @@ class Agent:
     ) -> None:
         """Load what computes, and read what was recorded."""
         from fedkoopman.deploy.site.buffer import Buffer
+        from fedkoopman.deploy.site.comparing import SiteComparison
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
         from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
@@ -119,6 +120,9 @@ class Agent:
         )
         self._answers = SiteAnswers(site.name, self.work, self.buffer, self.envelope)
         self._scores = HeldOutScores(site.name, self.work, self.intake)
+        self.comparison = SiteComparison(
+            site.name, identity, self.work.problem, self.buffer, self.intake
+        )
 
     def __enter__(self) -> "Agent":
         """The agent itself."""
@@ -234,6 +238,8 @@ class Agent:
             case Poll():
                 counted = self.buffer.poll(request.slot)
                 return Polled(self.site, request.slot, counted.samples, counted.segments)
+            case Ask() if self.comparison.knows(request):
+                return self.comparison.of(request)
             case Ask():
                 return self._answers.of(request)
             case Evaluate():

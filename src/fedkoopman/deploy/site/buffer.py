@@ -64,6 +64,19 @@ class Kept:
     reply: bytes
 
 
+@dataclass(frozen=True, eq=False)
+class History:
+    """What arrived during a study.
+
+    Attributes:
+        segments: states (T, d), each segment once; none if some of them were deleted.
+        arrivals: slots, rising, each with the place in `segments` of what arrived then.
+    """
+
+    segments: tuple[NDArray[np.float64], ...]
+    arrivals: tuple[tuple[int, int], ...]
+
+
 class Buffer:
     """What waits in a store."""
 
@@ -124,6 +137,32 @@ class Buffer:
                 (slot,),
             ).fetchall()
         return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+
+    def history(self, last: int) -> History:
+        """What arrived, and in which slots; where files bring segments, in which slot they were
+        trained on or, of those that wait, in the last one.
+
+        States that were deleted after training are missing: then there is no history to tell.
+        """
+        with self._store.looking() as c:
+            rows = c.execute(
+                "SELECT segment, ifnull(arrived, ifnull(consumed, ?)) FROM deliveries "
+                "ORDER BY 2, number",
+                (last,),
+            ).fetchall()
+            places = {segment: place for place, (segment, _) in enumerate(dict(rows).items())}
+            found = [
+                c.execute(
+                    "SELECT samples, states FROM segments JOIN contents ON segment = number "
+                    "WHERE number = ?",
+                    (segment,),
+                ).fetchone()
+                for segment in places
+            ]
+        if any(row is None for row in found):
+            return History((), ())
+        states = tuple(np.frombuffer(states).reshape(samples, -1) for samples, states in found)
+        return History(states, tuple((slot, places[segment]) for segment, slot in rows))
 
     @contextmanager
     def _looking(self, slot: int) -> Iterator[sqlite3.Connection]:

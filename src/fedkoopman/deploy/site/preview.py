@@ -4,6 +4,7 @@ A server is played to a real agent, whose state is thrown away: slots in which n
 data, until the algorithm asks this one.
 """
 
+import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,7 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
             Evaluate(study.slots, model, measure=True),
             "once, after the last slot",
         )
+        lines += _compared(agent)
         lines += _told(agent, "acknowledge", Acknowledge(slot, 0), "in every slot")
         status = agent.status()
         lines += [f"left out: {name}: {why}" for name, why in status["set_aside"].items()]
@@ -74,6 +76,18 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
             lines.append(f"of no use: {len(status['dropped'])} segments; see fedkoopman check")
         lines.append("nothing of this was sent; observations and states have no message to go in")
         return lines
+
+
+def _compared(agent: Agent) -> list[str]:
+    """What is sent to compare the finished model with others."""
+    known = agent.comparison.schemas
+    lines = []
+    for kind, schema in known.items():
+        if schema.reply:
+            reply = known[schema.reply]
+            size = sum(math.prod(one.shape) for one in reply.arrays.values())
+            lines.append(f"{kind} (once, after the last slot): {reply.words}, {size:,} numbers")
+    return lines
 
 
 def _first_request(agent: Agent, state: Arrays, identity: int) -> tuple[int, Message | None]:

@@ -17,6 +17,7 @@ from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import client_update, train
 
@@ -40,15 +41,19 @@ class FedAvgM:
             ),
         }
 
-    def begin(self, problem: Problem) -> Arrays:
-        """The untrained model."""
-        seed = subseed(problem.seed, "weights")
-        kind = problem.architecture
+    def check_kind(self, kind: Kind) -> None:
+        """Refuse kinds that are learned in stages."""
         if isinstance(kind, Staged):
             raise InputError(
                 f"the algorithm fedavg-m trains whole models, and the model kind {kind.name} is "
                 'learned in stages: give algorithm.name = "auto"'
             )
+
+    def begin(self, problem: Problem) -> Arrays:
+        """The untrained model."""
+        seed = subseed(problem.seed, "weights")
+        kind = problem.architecture
+        self.check_kind(kind)
         return kind.named(kind.initialise(seed=seed, dtype=problem.dtype))
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:

@@ -29,7 +29,8 @@ from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
-from fedkoopman.koopman.fitting import decayed, longest
+from fedkoopman.koopman.fitting import decayed
+from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import Training, client_update, train
 
@@ -48,6 +49,10 @@ FIXED, FEATURES, SUMS, MODEL = "scale.", "features.", "sums.", "model."
 
 class StagedLearning:
     """The stages, for any kind that has some of them."""
+
+    def check_kind(self, kind: Kind) -> None:
+        """Refuse kinds that are not made of sums."""
+        _staged(kind)
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """Requests and replies of every stage that the kind has."""
@@ -139,10 +144,11 @@ class StagedLearning:
         if request.kind != "train":
             reply = "seen" if request.kind == "look" else "sums"
             return Message(reply, kind.sums(fixed, features, segments))
-        if longest(segments) < kind.window + max(kind.leads):
+        enough = [states for states in segments if len(states) >= kind.window + max(kind.leads)]
+        if not enough:
             return Message("features", features)  # too short to be trained on, and not for sums
         first, last = collecting(problem.slots), _last_training(problem)
-        drawn = _replayed(problem, segments, asked.seed)
+        drawn = _replayed(problem, enough, asked.seed)
         found = client_update(
             kind,
             _training(problem),
@@ -254,7 +260,10 @@ def _looks(problem: Problem, state: Arrays, slot: int) -> bool:
 
 
 def _kind(problem: Problem) -> Staged:
-    kind = problem.architecture
+    return _staged(problem.architecture)
+
+
+def _staged(kind: Kind) -> Staged:
     if not isinstance(kind, Staged):
         raise InputError(
             f"the algorithm staged learns kinds that are made of sums, and {kind.name} is not: "

@@ -54,6 +54,7 @@ class EDMD(Staged):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settle_counts("degree", "features")
+        self.settle_ridge()
         if self.dictionary not in DICTIONARIES:
             raise unknown_name("dictionary", self.dictionary, DICTIONARIES)
         if self.components != self.functions.size:

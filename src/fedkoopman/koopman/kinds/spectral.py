@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.koopman.gram import balancing, contained, gram_shapes, gram_sums, whitening
 from fedkoopman.koopman.kind import Shapes
@@ -44,6 +44,7 @@ from fedkoopman.koopman.staged import (
     held_graph,
     range_counts,
 )
+from fedkoopman.systems.checks import number
 
 __all__ = ["KIND", "Spectral"]
 
@@ -82,6 +83,15 @@ class Spectral(Staged):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settle_counts("features", "degree", "horizon")
+        if self.ridge is not None:
+            self.settle_ridge()
+        if self.discount is not None:
+            discount = number(self.discount, "discount")
+            if discount < 0:
+                raise InputError(f"discount is {discount:g}: it must be at least 0")
+            object.__setattr__(self, "discount", float(discount))
+        if not isinstance(self.learned, bool):
+            raise InputError(f"learned is {short(self.learned)}: give true or false")
         size = self.functions.size
         if not self.input_dim <= self.components <= size:
             raise InputError(
