@@ -46,8 +46,10 @@ PEERS = ("kooplearn", "pykoop", "PyDMD", "jax", "numpy", "scipy")
 
 def machine() -> str:
     """Where and with what this ran."""
-    found = []
-    for name in ("fedkoopman", *PEERS):
+    import fedkoopman
+
+    found = [f"fedkoopman {fedkoopman.__version__}"]
+    for name in PEERS:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
@@ -110,7 +112,6 @@ def main() -> None:
     for variable in THREADS:  # before NumPy is loaded: CPU seconds are those of one core's work
         os.environ.setdefault(variable, "1")
     file = RESULTS / "accuracy.json"
-    kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     for name in chosen:
         title, place = PARTS[name]
         print(f"{title}{', validation draw' if given.validation else ''}", flush=True)
@@ -121,8 +122,9 @@ def main() -> None:
         section["machine"] = machine()
         print("\n".join(section["lines"]), flush=True)
         if not (given.validation or given.quick):
+            # After every part, beside what other calls left meanwhile: nothing is lost by a failure.
+            kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             kept[name] = section
-            # After every part: a later one that fails does not cost the earlier ones.
             RESULTS.mkdir(exist_ok=True)
             file.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             (RESULTS / "accuracy.md").write_text(page(kept), encoding="utf-8")

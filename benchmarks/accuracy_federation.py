@@ -22,7 +22,7 @@ COLUMNS = {
     "E1": "E₁",
     "valid": "valid, lifted once",
     "far": "@20",
-    "modulus": "largest |λ|",
+    "modulus": "largest modulus of λ",
     "relifted": "valid, re-lifted",
     "relifted_far": "@20, re-lifted",
 }
@@ -103,17 +103,20 @@ def measured(of, first: int) -> dict[str, dict[str, float]]:
     }
 
 
-def warm_seconds(of, calls: int = 3) -> float:
-    """Wall seconds of a warm `fk.run`, one seed; the median of some calls with other seeds."""
+def warm_seconds(studies: dict, calls: int = 5) -> dict[str, float]:
+    """Wall seconds of a warm `fk.run`, one seed: the median of some calls with other seeds.
+
+    Studies take turns, since the speed of a shared machine drifts.
+    """
     import fedkoopman as fk
 
-    fk.run(of)
-    found = []
-    for seed in range(100, 100 + calls):
-        began = time.perf_counter()
-        fk.run(of.with_values({"seed": seed}))
-        found.append(time.perf_counter() - began)
-    return statistics.median(found)
+    found: dict[str, list[float]] = {name: [] for name in studies}
+    for seed in range(100, 101 + calls):
+        for name, of in studies.items():
+            began = time.perf_counter()
+            fk.run(of.with_values({"seed": seed}))
+            found[name].append(time.perf_counter() - began)
+    return {name: statistics.median(seconds[1:]) for name, seconds in found.items()}
 
 
 def _row(section: Section, name: str, of, first: int, **more) -> dict:
@@ -162,11 +165,10 @@ def lorenz(options: Options) -> Section:
         )
     section.table(["mode", *COLUMNS.values()], [_cells(row) for row in section.rows])
     section.say(*said)
-    times = {"paper": warm_seconds(study("paper"))}
-    for dim in dims:
-        times[f"dim {dim}"] = warm_seconds(study("recommended", dim=dim))
     quick = study("recommended", dim=12).with_values({"network.learned": False})
-    times["quick"] = warm_seconds(quick)
+    compared = {"paper": study("paper"), "quick": quick}
+    compared |= {f"dim {dim}": study("recommended", dim=dim) for dim in dims}
+    times = warm_seconds(compared)
     fast = _row(section, "quick: dim 12, `network.learned = false`", quick, first)
     section.rows.append({"model": "seconds", "seconds": times})
     cost = {name: value / times["paper"] for name, value in times.items()}
