@@ -32,6 +32,7 @@ PARTS = {
     "pendulum": ("Noisy pendulum, default settings", "noisy.pendulum"),
     "smoothing": ("EDMD on smoothed and on raw noisy states", "noisy.smoothing"),
     "federation": ("The default federation, Lorenz63", "federation.lorenz"),
+    "cost": ("What the recommended mode costs", "federation.cost"),
     "dim-8": ("The default federation, Van der Pol and pendulum, dim 8", "federation.dim_8"),
     "double-pendulum": (
         "The measured double pendulum after its release",
@@ -122,7 +123,7 @@ def main() -> None:
         section["machine"] = machine()
         print("\n".join(section["lines"]), flush=True)
         if not (given.validation or given.quick):
-            # After every part, beside what other calls left meanwhile: nothing is lost by a failure.
+            # After every part, beside what other calls left meanwhile: a failure loses nothing.
             kept = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
             kept[name] = section
             RESULTS.mkdir(exist_ok=True)
