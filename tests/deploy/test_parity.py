@@ -3,6 +3,7 @@
 `make test` has one policy here; `tests/unit/deploy/test_loop.py` has all, without a network.
 """
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
             (tmp_path / "local" / name).read_bytes(),
         )
         assert served == alone, name
+    told = json.loads((federation.out / "summary.json").read_text())["benefit"]
+    assert told == local.summary["benefit"]
     timeless = [{**record, "seconds": 0} for record in federation.records()]
     assert timeless == [{**record, "seconds": 0} for record in local.records]
     assert any(record["active"] for record in timeless)

@@ -30,7 +30,8 @@ SITES = "site-a,site-b,site-c"
 def init(
     directory: Annotated[Path, argument("DIR", "The new directory.")],
     example: Annotated[
-        str | None, option("NAME", "Fill it with a worked example and made-up data: pendulum.")
+        str | None,
+        option("NAME", "Fill it with a worked example and made-up data: pendulum or regimes."),
     ] = None,
     sites: Annotated[
         str | None, option("NAME,NAME", f"Names of the sites; otherwise {SITES}.")

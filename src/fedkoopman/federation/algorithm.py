@@ -122,7 +122,11 @@ class Answered(NamedTuple):
 
 
 class Algorithm(Protocol):
-    """What sites and server say to each other, and what each makes of it."""
+    """What sites and server say to each other, and what each makes of it.
+
+    One that does not learn every model kind may have `check_kind(kind)` too, which raises an
+    `InputError` with a remedy: it is called when a study is checked.
+    """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """All messages that exist, by kind."""

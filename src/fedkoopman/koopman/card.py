@@ -32,6 +32,8 @@ def facts(model: Fitted) -> dict[str, Any]:
     names = state_names(model)
     return {
         "states": [{"name": n, "unit": u} for n, u in zip(names, units, strict=True)],
+        "range": None if learned.bounds is None else learned.bounds.tolist(),
+        "relift": learned.relift,
         "dt": learned.dt,
         "step": learned.architecture.depth * learned.dt,
         "kind": learned.architecture.name,
@@ -155,11 +157,29 @@ def _opening(about: dict[str, Any]) -> str:
 
 def _states(about: dict[str, Any]) -> str:
     shape = about["architecture"]
-    rows = [
-        f"| {_cell(s['name'])} | {_cell('' if s['unit'] == '1' else s['unit'])} |"
-        for s in about["states"]
+    known = about["range"] is not None
+    rows = []
+    for i, state in enumerate(about["states"]):
+        cells = [_cell(state["name"]), _cell("" if state["unit"] == "1" else state["unit"])]
+        cells += [f"{edge[i]:.4g}" for edge in about["range"]] if known else []
+        rows.append(f"| {' | '.join(cells)} |")
+    more = " from | to |" if known else ""
+    lines = [
+        "## States",
+        "",
+        f"| state | unit |{more}",
+        f"|---|---|{'---|---|' * known}",
+        *rows,
+        "",
     ]
-    lines = ["## States", "", "| state | unit |", "|---|---|", *rows, ""]
+    if known:
+        lines.append(
+            "It was trained on states in this range, which is a little widened, and treats others "
+            "as if they were at its edge."
+        )
+    if about["relift"]:
+        every = "every step" if about["relift"] == 1 else f"every {about['relift']} steps"
+        lines.append(f"Its forecasts are lifted anew {every}, the better way on held-out data.")
     lines.append(f"Sampled every {about['dt']:g}; one application of K advances {about['step']:g}.")
     if shape["window"] > 1:
         lines.append(f"It sees {shape['window']} samples in a row at a time, oldest first.")

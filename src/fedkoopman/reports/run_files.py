@@ -217,9 +217,15 @@ def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> Se
         arrived=tuple(record["arrived"] for record in records),
         active=tuple(record["active"] for record in records),
         dropped=tuple(record["dropped"] for record in records),
-        samples=sum(record.get("samples") or 0 for record in records),
+        samples=_samples(records),
         seconds=max(_finite(record.get("seconds") or 0.0) for record in records),
     )
+
+
+def _samples(records: Sequence[Mapping[str, Any]]) -> int:
+    """Samples that the model was learned from; see `runs.results.samples_of`."""
+    solved = [record for record in records if record.get("stage") == "sums"]
+    return sum(record.get("samples") or 0 for record in solved or records)
 
 
 def _finite(value: float | None) -> float:

@@ -7,6 +7,7 @@ On every site's held-out segments five forecasts are compared:
     dmd, edmd  x' = A x + b, and polynomials of degree 3, by least squares over all sites' data
     federated  the shared model
 
+All models are lifted anew as often as the shared one, whose way held-out data chose.
 Sites send sums for the two in the middle (`koopman.gram`), and errors at the end: three requests,
 which `compared` makes and `answer` answers. Both engines call both, so that a served run has the
 table of a local one.
@@ -106,7 +107,7 @@ def schemas(problem: Problem) -> dict[str, Schema]:
         "compare-errors": Schema(
             "models by least squares, and the shared model",
             {**_fields(solved), **_fields(model, str(problem.model_dtype))},
-            {"pooled": NumberField(0, 1, whole=True)},
+            {"pooled": NumberField(0, 1, whole=True), "relift": NumberField(0, 1e6, whole=True)},
             reply="compared-errors",
             data="arrived",
         ),
@@ -136,13 +137,14 @@ def answer(problem: Problem, request: Message, holdings: Holdings) -> Message:
 
 
 def compared(
-    problem: Problem, model: Arrays, exchange: Exchange
+    problem: Problem, model: Arrays, relift: int, exchange: Exchange
 ) -> dict[str, dict[str, NDArray[np.float64]]]:
     """By site and forecast the errors at `HORIZONS`; NaN where nothing could be compared, and
     infinite where a forecast is not finite.
 
     Arguments:
         model: the shared one, by name.
+        relift: after how many applications of K forecasts are lifted anew; 0: never.
         exchange: how sites are asked.
     """
     kinds = _pooled(problem)
@@ -156,7 +158,8 @@ def compared(
         own = kind.solve(fixed, {}, _part(name, sums)) if pooled else kind.unsolved(fixed, {})
         solved |= {f"{name}.{part}": leaf for part, leaf in own.items()}
     shared = {f"federated.{name}": leaf for name, leaf in model.items()}
-    request = Message("compare-errors", {**solved, **shared}, {"pooled": float(pooled)})
+    how = {"pooled": float(pooled), "relift": float(relift)}
+    request = Message("compare-errors", {**solved, **shared}, how)
     return {site: dict(reply.arrays) for site, reply in exchange(request).items()}
 
 
@@ -177,21 +180,22 @@ def benefit_entry(
 def _errors(problem: Problem, request: Message, holdings: Holdings) -> dict[str, NDArray[Any]]:
     """The errors of every forecast on a site's held-out segments."""
     given, kind, pooled = request.arrays, problem.architecture, request.numbers["pooled"] > 0
+    relift = int(request.numbers["relift"])
     rollouts: dict[str, Rollout | None] = {
         "holding": holding(kind.state_dim),
-        "alone": _alone(problem, holdings),
-        "federated": rollout_of(kind, kind.from_named(_part("federated", given))),
+        "alone": _alone(problem, holdings, relift),
+        "federated": rollout_of(kind, kind.from_named(_part("federated", given)), relift),
     }
     for name, least_squares in _pooled(problem).items():
         weights = _part(name, given) if pooled else None
-        rollouts[name] = rollout_of(least_squares, weights)
+        rollouts[name] = rollout_of(least_squares, weights, relift)
     return {
         name: errors_of(rollouts[name], holdings.held_out, window=kind.window, depth=kind.depth)
         for name in MODELS
     }
 
 
-def _alone(problem: Problem, holdings: Holdings) -> Rollout | None:
+def _alone(problem: Problem, holdings: Holdings, relift: int) -> Rollout | None:
     """The forecasts of what a site learns from its own data; nothing where there is no other site,
     or no data."""
     if problem.clients < 2 or not holdings.arrivals:
@@ -199,7 +203,7 @@ def _alone(problem: Problem, holdings: Holdings) -> Rollout | None:
     found = model_alone(problem, holdings.identity, holdings.arrived, holdings.arrivals)
     if found is None:
         return diverged
-    return rollout_of(problem.architecture, problem.architecture.from_named(found))
+    return rollout_of(problem.architecture, problem.architecture.from_named(found), relift)
 
 
 def _pooled(problem: Problem) -> dict[str, EDMD]:

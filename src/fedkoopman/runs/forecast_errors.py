@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from fedkoopman.data.estimator import HeldOut
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
+from fedkoopman.koopman.rollout import rollout
 from fedkoopman.koopman.trajectories import windows_of
 
 __all__ = ["HORIZONS", "Rollout", "diverged", "errors_of", "holding", "rollout_of"]
@@ -34,8 +35,12 @@ def holding(state_dim: int) -> Rollout:
     return rollout
 
 
-def rollout_of(kind: Kind, weights: Weights | None) -> Rollout | None:
-    """The forecasts of a model: lifted once, K applied again and again."""
+def rollout_of(kind: Kind, weights: Weights | None, relift: int = 0) -> Rollout | None:
+    """The forecasts of a model.
+
+    Arguments:
+        relift: after how many applications of K to lift anew; 0: never.
+    """
     if weights is None:
         return None
     if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(weights)):
@@ -43,17 +48,12 @@ def rollout_of(kind: Kind, weights: Weights | None) -> Rollout | None:
     reference = np.zeros((kind.window, kind.state_dim))
     learned = Learned(kind, weights, 1.0, reference)
 
-    def rollout(
+    def forecasts(
         windows: NDArray[np.float64], horizons: Sequence[int]
     ) -> Iterator[NDArray[np.float64]]:
-        lifted, done = learned.lift(windows[:, -kind.input_dim :]), 0
-        for horizon in horizons:
-            for _ in range(horizon - done):
-                lifted = lifted @ learned.operator.T
-            done = horizon
-            yield learned.lower(lifted)
+        return rollout(learned, windows[:, -kind.input_dim :], horizons, relift)
 
-    return rollout
+    return forecasts
 
 
 def diverged(

@@ -95,14 +95,10 @@ def finished_model(
         list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
         for one in sums
     ]
-    relift = 0
-    if all("ways" in one for one in sums):
-        squares, reached = (np.sum([one[n] for one in sums], axis=0) for n in ("ways", "reached"))
-        relift = better_way(squares, reached)
     return bare_model(
         problem,
         weights,
-        relift=relift,
+        relift=relift_of(sums),
         reference=np.tile(mean, problem.architecture.window),
         noise=noise_of_sums(bare_model(problem, weights).learned_, groups),
         information={
@@ -113,9 +109,21 @@ def finished_model(
             "slots": study.slots,
             "clients": problem.clients,
             "rounds": _trainings(study, records),
-            "samples": sum(record["samples"] for record in records),
+            "samples": samples_of(records),
         },
     )
+
+
+def relift_of(sums: Sequence[Mapping[str, NDArray]]) -> int:
+    """The better way to forecast, by all holders of test data; 0 for the paper's network.
+
+    Arguments:
+        sums: of `measured_sums`, one per holder.
+    """
+    if not sums or not all("ways" in one for one in sums):
+        return 0
+    squares, reached = (np.sum([one[n] for one in sums], axis=0) for n in ("ways", "reached"))
+    return better_way(squares, reached)
 
 
 def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
@@ -175,7 +183,7 @@ def summarise(
         name: _finite(_mean(first[name] for first in untrained.values())) for name in METRICS
     }
     summary["rounds"] = _trainings(study, every) / len(records)
-    summary["samples"] = sum(record["samples"] for record in every) / len(records)
+    summary["samples"] = sum(map(samples_of, records.values())) / len(records)
     summary["dropped"] = sum(len(record["dropped"]) for record in every)
     summary["refused"] = sum(len(record.get("refused", ())) for record in every)
     longest = max(mine[-1]["seconds"] for mine in records.values())
@@ -243,6 +251,16 @@ def _root_mean_square(differences: list[NDArray[np.float64]]) -> list[float | No
         float(np.sqrt(v)) if n and np.isfinite(v) else None
         for v, n in zip(means, counts, strict=True)
     ]
+
+
+def samples_of(records: Sequence[Mapping[str, Any]]) -> int:
+    """How many samples a model was learned from.
+
+    Stages before the last look at the same data again: of a model that was solved from sums, the
+    sums count, in which every sample is once.
+    """
+    solved = [record for record in records if record.get("stage") == "sums"]
+    return sum(record["samples"] for record in solved or records)
 
 
 def _trainings(study: Study, records: list[dict[str, Any]]) -> int:

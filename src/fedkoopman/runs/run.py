@@ -209,13 +209,13 @@ def _run(
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
         # What sites learn alone takes as long as the run: it is not learned again.
         known = {"benefit": before["benefit"]} if "benefit" in before else None
-        summary |= known or _benefit(runs[seeds[0]], sites)
+        summary |= known or _benefit(runs[seeds[0]], sites, models[0].relift_)
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
 
 
-def _benefit(one: _Seed, sites: Sites) -> dict[str, Any]:
+def _benefit(one: _Seed, sites: Sites, relift: int) -> dict[str, Any]:
     """The first seed's model beside what it should beat; sites are asked as a server asks them."""
     problem, holdings = one.experiment.problem, holdings_of(one.experiment, sites)
     with Workers(cores()) as workers:
@@ -226,7 +226,7 @@ def _benefit(one: _Seed, sites: Sites) -> dict[str, Any]:
             )
             return dict(zip(holdings, replies, strict=True))
 
-        return benefit_entry(problem, compared(problem, one.final, exchange))
+        return benefit_entry(problem, compared(problem, one.final, relift, exchange))
 
 
 def _seeds(study: Study, seeds: int | Sequence[int] | None) -> tuple[int, ...] | None:

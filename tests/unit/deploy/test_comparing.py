@@ -12,7 +12,9 @@ from unit.deploy.in_memory import LABS, Sites, only, small_study
 
 from fedkoopman.deploy.server.comparing import check_compared
 from fedkoopman.deploy.wire import Answered, Ask, Refused, decode_replies, encode_requests
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Message
+from fedkoopman.runs.comparison import Holdings, answer
 from fedkoopman.runs.run import run
 
 MODELS = ("holding", "alone", "dmd", "edmd", "federated")
@@ -128,13 +130,13 @@ def test_if_nobody_compares_the_run_ends_without_a_table(sites: Sites, tmp_path:
 def test_a_site_that_takes_long_is_asked_again_and_computes_once(
     sites: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedkoopman.deploy.site import comparing
+    computed, late = list[str](), {"lab-a": 1}
 
-    computed, late = [], {"lab-a": 1}
-    real = comparing.answer
-    monkeypatch.setattr(
-        comparing, "answer", lambda *given: (computed.append(given[1].kind), real(*given))[1]
-    )
+    def counted(problem: Problem, request: Message, holdings: Holdings) -> Message:
+        computed.append(request.kind)
+        return answer(problem, request, holdings)
+
+    monkeypatch.setattr("fedkoopman.deploy.site.comparing.answer", counted)
 
     def twist(site: str, requests: tuple, replies: tuple) -> tuple | None:
         asked = requests[0]
@@ -153,6 +155,7 @@ def test_nothing_is_compared_before_the_last_slot(sites: Sites) -> None:
     for slot, word in ((1, "after slot 6"), (6, "scale-to-compare")):
         body = encode_requests(agent.envelope, [Ask(slot, Message("compare-scale"))])
         [reply] = decode_replies(agent.exchange(body, "a test"))[1]
+        assert isinstance(reply, Refused | Answered)
         assert word in (reply.reason if isinstance(reply, Refused) else reply.message.kind)
 
 

@@ -74,6 +74,16 @@ def test_dmd_is_affine_least_squares_of_windows(n_delays, depth):
     np.testing.assert_allclose(model.simulate(start, 6), expected, atol=1e-8)
 
 
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 6])
+def test_every_pair_counts_however_few_trajectories_there_are(count):
+    parts = [np.random.default_rng(i).normal(size=(11 + i, 2)).cumsum(axis=0) for i in range(count)]
+    now, later = pairs_of(parts)
+    affine = np.column_stack([now, np.ones(len(now))])
+    expected = affine @ np.linalg.lstsq(affine, later, rcond=None)[0]
+    found = [fk.DMD().fit(parts).predict(part)[:-1] for part in parts]
+    np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-9)
+
+
 def test_dmd_finds_the_eigenvalues_of_a_linear_system_whatever_its_offset():
     matrix = 0.98 * np.array([[np.cos(0.2), -np.sin(0.2)], [np.sin(0.2), np.cos(0.2)]])
     rows = [RNG.normal(size=2)]

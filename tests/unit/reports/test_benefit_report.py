@@ -55,8 +55,8 @@ def test_the_page_has_the_table_and_marks_the_best(tmp_path: Path) -> None:
 
 
 def test_the_sentence_stands_before_the_first_table_and_warns_of_a_loss(tmp_path: Path) -> None:
-    for name, worse, style in (("won", {}, "<p>"), ("lost", {"dmd": [5]}, '<p class="notice">')):
-        _, html = page_of(tmp_path / name, summary(**worse))
+    for name, worse, style in (("won", [], "<p>"), ("lost", [5], '<p class="notice">')):
+        _, html = page_of(tmp_path / name, summary(dmd=worse))
         words = f"{style}At 5 steps the shared model is 1.33 times better than &lt;holding&gt;."
         assert 0 < html.index(words) < html.index('<table id="summary">')
 

@@ -44,14 +44,14 @@ def exchanged(study: Study, sites: Sites) -> tuple[list[tuple[Message, Message]]
     experiment = experiment_of(study, study.seed, sites)
     problem, held = experiment.problem, holdings_of(experiment, sites)
     model = problem.algorithm.model(problem, problem.algorithm.begin(problem))
-    said = []
+    said: list[tuple[Message, Message]] = []
 
     def exchange(request: Message) -> dict[str, Message]:
         replies = {name: answer(problem, request, own) for name, own in held.items()}
         said.extend((request, reply) for reply in replies.values())
         return replies
 
-    return said, compared(problem, model, exchange)
+    return said, compared(problem, model, 0, exchange)
 
 
 def test_messages_fit_their_schemas_and_have_no_room_for_states(study: Study, sites: Sites) -> None:

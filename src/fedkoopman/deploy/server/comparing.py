@@ -27,6 +27,7 @@ TRIES = 3
 def benefit_told(
     problem: Problem,
     model: Arrays,
+    relift: int,
     rounds: Rounds,
     sites: Sequence[str],
     say: Callable[[str], None],
@@ -34,7 +35,7 @@ def benefit_told(
     """The summary's entry; nothing if the models could not be compared, which is said.
 
     Arguments:
-        model: the finished one.
+        model, relift: the finished one, and how it forecasts.
         sites: who can be asked, in the order of the roster.
         say: is called with lines for people.
     """
@@ -58,7 +59,7 @@ def benefit_told(
         return {site: good[site] for site in usual}
 
     try:
-        return benefit_entry(problem, compared(problem, model, exchange))
+        return benefit_entry(problem, compared(problem, model, relift, exchange))
     except (InputError, ComputationError, np.linalg.LinAlgError) as error:
         say(f"the model is not compared with others: {error}")
         return {}

@@ -27,6 +27,7 @@ from fedkoopman.deploy.server.ending import (
     finished_before,
     results,
     say_unheard,
+    usable_sums,
 )
 from fedkoopman.deploy.server.rounds import Answers, Rounds, Stopped
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
@@ -49,12 +50,12 @@ from fedkoopman.deploy.server.status import (
     readmission_requests,
 )
 from fedkoopman.deploy.server.validation import RECENT, Accepted
-from fedkoopman.deploy.wire import digest_of
+from fedkoopman.deploy.wire import Evaluated, digest_of
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import Judged, ask, concluded, record_of
 from fedkoopman.runs.experiment import problem_of
-from fedkoopman.runs.results import METRICS
+from fedkoopman.runs.results import METRICS, relift_of
 from fedkoopman.runs.run import Progress
 
 STEPS = (
@@ -282,7 +283,7 @@ class Coordinator:
         state = replace(self._recorded(state, answers), seconds=self._seconds())
         self._directory.save(state)
         self._show("finishing", state)
-        more = self._benefit(state, [one.site for one in measured])
+        more = self._benefit(state, measured)
         summary = results(
             self._study, self._problem, self._directory, state, measured, more, self._say
         )
@@ -291,10 +292,12 @@ class Coordinator:
         self._show("finished", state)
         return summary
 
-    def _benefit(self, state: ServerState, sites: Sequence[str]) -> dict[str, Any]:
+    def _benefit(self, state: ServerState, measured: Sequence[Evaluated]) -> dict[str, Any]:
         """The finished model beside what it should beat, as the sites that are there see it."""
         self._show("comparing", state)
-        found = benefit_told(self._problem, self._model(state), self._rounds, sites, self._say)
+        sites, model = [one.site for one in measured], self._model(state)
+        relift = relift_of(list(usable_sums(measured, self._problem).values()))
+        found = benefit_told(self._problem, model, relift, self._rounds, sites, self._say)
         if found:
             self._say(found["benefit"]["sentence"])
         return found

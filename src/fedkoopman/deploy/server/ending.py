@@ -16,6 +16,7 @@ from fedkoopman.deploy.server.standings import heard
 from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
 from fedkoopman.federation.algorithm import Problem
+from fedkoopman.federation.messages import Arrays
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.results import finished_model, summarise
 
@@ -78,6 +79,14 @@ def broken_sums(measured: Sequence[Evaluated], problem: Problem) -> dict[str, st
         if reply.windows
     }
     return {site: reason for site, reason in found.items() if reason}
+
+
+def usable_sums(measured: Sequence[Evaluated], problem: Problem) -> dict[str, Arrays]:
+    """By site, the sums for the finished model that can be, and are like the others'."""
+    broken = broken_sums(measured, problem)
+    return believed_sums(
+        {one.site: one.measured for one in measured if one.windows and one.site not in broken}
+    )
 
 
 def results(

@@ -66,7 +66,8 @@ class EDMD(Staged):
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """One shape; the dictionary decides how many components there are."""
+        """One shape; the dictionary decides how many components there are. None is the default."""
+        settings = {name: value for name, value in settings.items() if value is not None}
         size = cls.usual_components(settings["state_dim"], settings)
         return super().of(**settings | {"components": size})
 
