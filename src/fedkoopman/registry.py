@@ -37,6 +37,7 @@ class Registry(Generic[Member]):
         check: Callable[[Any], str] = lambda _: "",
         group: str | None = None,
         form: str = "",
+        other: Callable[[Any], bool] = lambda _: False,
     ) -> None:
         """Describe a registry; nothing is imported yet.
 
@@ -48,9 +49,10 @@ class Registry(Generic[Member]):
                 function is expected"; empty if nothing is.
             group: of entry points; by default "fedkoopman." and the kind's plural.
             form: where members are functions, how one is written, as "policy(situation)".
+            other: whether an object that is no function is a member all the same.
         """
         self.kind, self.home, self.attribute = kind, home, attribute
-        self._check, self._form = check, form
+        self._check, self._form, self._other = check, form, other
         self.group = group or f"fedkoopman.{kind.replace(' ', '_')}s"
         self._found: dict[str, Member] = {}
 
@@ -103,7 +105,7 @@ class Registry(Generic[Member]):
         return self._checked(member, name)
 
     def _checked(self, member: Any, name: str) -> Member:
-        if self._form:
+        if self._form and not self._other(member):
             plain_function(member, name, self._form)
         if wrong := self._check(member):
             raise InputError(f"{name} {wrong} (it is {short(member)})")

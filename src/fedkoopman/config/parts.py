@@ -6,11 +6,13 @@ This is where a study meets JAX: `check_parts` is all of `Study.check`.
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from fedkoopman.config.loader import Section
 from fedkoopman.config.recordings import recordings_of
 from fedkoopman.config.sections import per_client
 from fedkoopman.covariance import covariance
@@ -18,6 +20,7 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.estimation import ESTIMATORS, Options
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.paths import shown
@@ -34,6 +37,8 @@ if TYPE_CHECKING:
     from fedkoopman.config.study import Study
     from fedkoopman.federation.algorithm import Algorithm
     from fedkoopman.koopman.kind import Kind
+
+Chosen = TypeVar("Chosen", AggregationOptions, ServerOptions, PrivacyOptions)
 
 
 def system_of(study: "Study", inputs: int | None = None) -> System:
@@ -280,11 +285,20 @@ def algorithm_of(study: "Study") -> "Algorithm":
         return ALGORITHMS.find(name, study.root)
 
 
+def options_of(kind: type[Chosen], section: Section) -> Chosen:
+    """Options of which a study's section has all, by the same names."""
+    return kind(**{one.name: getattr(section, one.name) for one in fields(kind)})
+
+
 def _check_learning(study: "Study", system: System) -> None:
     """The model kind, the algorithm, and whether they fit each other and the segments."""
     kind, algorithm = architecture_of(study, system), algorithm_of(study)
     if check_kind := getattr(algorithm, "check_kind", None):
         check_kind(kind)
+    with _naming("aggregation.rule"):
+        rule = AGGREGATORS.find(study.aggregation.rule, study.root)
+    if check := getattr(rule, "check", None):
+        check(options_of(AggregationOptions, study.aggregation), study.clients.count)
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:

@@ -214,6 +214,12 @@ class EstimationSection(Section):
         "What is done with segments on which the filter lost track: its innovations are far larger "
         "than it expects; auto drops those of real sites, if the filter is consistent (not ukf)",
     )
+    gate: float = key(
+        0.0,
+        Real(0.0),
+        "Samples whose smoothed standard deviation is larger than so many times the usual one are "
+        "left out; 0 keeps all",
+    )
 
 
 @dataclass(frozen=True)
@@ -302,6 +308,19 @@ class TrainingSection(Section):
     precision: str = key(
         "float32", Choice(("float32", "float64")), "Floating-point type of training"
     )
+    proximal: float = key(
+        0.0,
+        Real(0.0),
+        "Weight of FedProx's term, half the squared distance from the weights that the client was "
+        "given; 0 leaves it out",
+        "μ of FedProx",
+    )
+    huber: float = key(
+        0.0,
+        Real(0.0),
+        "Error beyond which the three losses grow linearly instead of as its square (Huber); 0: "
+        "the square everywhere",
+    )
 
 
 @dataclass(frozen=True)
@@ -315,6 +334,13 @@ class AlgorithmSection(Section):
         Auto(Choice(ALGORITHMS, "file.py:name")),
         "The algorithm; auto is what the model kind needs",
     )
+    buffer: int = key(3, Whole(1), "Updates that fedbuff gathers before the server takes a step")
+    staleness: float = key(
+        0.5,
+        Real(0.0),
+        "How fast older updates count less in fedbuff: (1 + steps since) to the power of "
+        "−staleness",
+    )
 
 
 @dataclass(frozen=True)
@@ -327,6 +353,75 @@ class AggregationSection(Section):
         "mean",
         Choice(AGGREGATORS, "file.py:function"),
         "The rule: a name, or a function in a Python file beside the study",
+    )
+    liars: int = key(
+        1,
+        Whole(0),
+        "Sites that may lie at a time, for which trimmed-mean, krum and multi-krum allow",
+        "f",
+    )
+    clip: float = key(
+        2.0,
+        Real(0.0, above=True),
+        "Times the usual length of updates beyond which one is shortened (norm-clip, centred-clip, "
+        "and where updates are guarded)",
+    )
+    history: int = key(8, Whole(1), "Updates of each site by which the usual length is known")
+    guard: str = key(
+        "auto",
+        Choice(("auto", "on", "off")),
+        "Whether every update is judged on the other sites' held-out data before it counts, and "
+        "sites that do harm are set aside; auto: where sites are real",
+    )
+    secure: bool = key(
+        False,
+        Flag(),
+        "Whether the server sees the sum of the sites' updates only (secure aggregation)",
+    )
+
+
+@dataclass(frozen=True)
+class ServerSection(Section):
+    """What the server makes of the aggregate."""
+
+    section: ClassVar[str] = "server"
+
+    learning_rate: float = key(
+        1.0, Real(0.0, above=True), "By how much of the aggregate's change the server moves"
+    )
+    average: float = key(
+        0.0,
+        Real(0.0, 1.0),
+        "Share of the old average in the moving average of server models, which is then the "
+        "result; 0: the newest model is",
+    )
+
+
+@dataclass(frozen=True)
+class PrivacySection(Section):
+    """Differential privacy of what sites send."""
+
+    section: ClassVar[str] = "privacy"
+
+    mode: str = key(
+        "none",
+        Choice(("none", "site", "central")),
+        "site: every site trains with clipped, noised gradients (DP-SGD), so that nobody has to be "
+        "trusted; central: the server adds noise to the mean of clipped updates",
+    )
+    record: str = key(
+        "sample",
+        Choice(("sample", "segment")),
+        "What is protected at a site: one sample, or one whole segment",
+    )
+    clip: float = key(
+        1.0, Real(0.0, above=True), "Longest contribution of one record; longer ones are shortened"
+    )
+    noise: float = key(
+        1.0, Real(0.0, above=True), "Standard deviation of the noise, in units of clip", "σ"
+    )
+    delta: float = key(
+        1e-5, Real(0.0, 0.5, above=True), "Probability with which ε may be exceeded", "δ"
     )
 
 

@@ -24,8 +24,10 @@ from fedkoopman.config.sections import (
     EvaluationSection,
     NetworkSection,
     PolicySection,
+    PrivacySection,
     RecordingsSection,
     SegmentsSection,
+    ServerSection,
     SitesSection,
     SystemSection,
     TrainingSection,
@@ -81,6 +83,8 @@ class Study(Section):
     training: TrainingSection = part(TrainingSection)
     algorithm: AlgorithmSection = part(AlgorithmSection)
     aggregation: AggregationSection = part(AggregationSection)
+    server: ServerSection = part(ServerSection)
+    privacy: PrivacySection = part(PrivacySection)
     policy: PolicySection = part(PolicySection)
     evaluation: EvaluationSection = part(EvaluationSection)
     folder: Path | None = field(default=None, compare=False)

@@ -16,7 +16,7 @@ requests before a site answers them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import Policy
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
@@ -48,6 +49,7 @@ class Problem:
         clients: how many.
         rates, probabilities: η_n and p_n of each.
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
+        aggregation, server, privacy: see `federation.options`.
     """
 
     seed: int
@@ -66,6 +68,9 @@ class Problem:
     test_trajectories: int
     horizon: int
     valid_error: float
+    aggregation: AggregationOptions = field(default_factory=AggregationOptions)
+    server: ServerOptions = field(default_factory=ServerOptions)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
 
     @property
     def dtype(self) -> np.dtype:

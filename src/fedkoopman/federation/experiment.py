@@ -13,6 +13,7 @@ from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Algorithm, Problem
 from fedkoopman.federation.algorithms.fedavg_m import FedAvgM
 from fedkoopman.federation.arrivals import Deliveries, Recordings
+from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import Policy
 from fedkoopman.federation.policies.threshold import threshold
 from fedkoopman.koopman.kind import Kind
@@ -69,7 +70,8 @@ class Experiment:
         system: the truth f.
         clients: who takes part.
         architecture, training: of the network.
-        algorithm, aggregator, policy: see `federation.algorithm.Problem`.
+        algorithm, aggregator, policy, aggregation, server, privacy: see
+            `federation.algorithm.Problem`.
         segments: ρ, of the threshold policy; one for all, or one per client.
         slots: M.
         steps: ζ, samples per successful observation.
@@ -90,6 +92,9 @@ class Experiment:
     algorithm: Algorithm = field(default_factory=FedAvgM)
     aggregator: Aggregator = mean
     policy: Policy = threshold
+    aggregation: AggregationOptions = field(default_factory=AggregationOptions)
+    server: ServerOptions = field(default_factory=ServerOptions)
+    privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     segments: float | Sequence[float] = 5.0
     slots: int = 200
     steps: int = 300

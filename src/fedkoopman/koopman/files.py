@@ -41,6 +41,8 @@ KEPT = ("dt", "names", "units", "random_state", "updates", "windows", "informati
 WIDE = ("reference", "noise")
 """Tensors in double precision, whatever that of the weights."""
 DTYPES: dict[str, np.dtype[Any]] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
+LATER = ("proximal", "huber")
+"""Options of training that are younger than the form of the file."""
 
 
 def to_bytes(fitted: Fitted) -> bytes:
@@ -48,6 +50,9 @@ def to_bytes(fitted: Fitted) -> bytes:
     model = fitted.learned_
     kind, training = model.architecture, asdict(model.training)
     del training["precision"]  # the tensors say
+    for name in LATER:  # a model that does without them has the file that it always had
+        if training[name] == getattr(Training(), name):
+            del training[name]
     header = {
         "format": FORMAT,
         "version": VERSION,

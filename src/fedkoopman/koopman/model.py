@@ -128,8 +128,9 @@ class DeepKoopman(Trained):
     @classmethod
     def _of(cls, learned: Learned) -> Self:
         architecture, training = learned.architecture, learned.training
-        options = {one.name: getattr(training, one.name) for one in fields(training)}
         known = cls._defaults()
+        named = {"batch", *known}  # of the options, those that a user of this class gives
+        options = {f.name: getattr(training, f.name) for f in fields(training) if f.name in named}
         options |= {name: value for name, value in vars(architecture).items() if name in known}
         model = cls(
             architecture.components,

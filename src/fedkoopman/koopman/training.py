@@ -37,6 +37,8 @@ class Training:
         decay: γ, by which the learning rate is multiplied after every epoch.
         loss_weights: w₁, w₂, w₃.
         precision: "float32" or "float64".
+        proximal: μ of FedProx, weight of the distance from the first weights; 0 leaves it out.
+        huber: error beyond which losses grow linearly; 0: they are squares everywhere.
     """
 
     epochs: int = 10
@@ -46,6 +48,8 @@ class Training:
     decay: float = 0.995
     loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3)
     precision: str = "float32"
+    proximal: float = 0.0
+    huber: float = 0.0
 
 
 def check_training(training: Training) -> Training:

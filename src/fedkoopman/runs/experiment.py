@@ -13,6 +13,7 @@ from fedkoopman.config.parts import (
     drops_lost,
     method_of,
     noise_of,
+    options_of,
     sensor_of,
     system_of,
 )
@@ -22,6 +23,7 @@ from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.arrivals import Deliveries, Recordings
 from fedkoopman.federation.experiment import SCHEMES, Client, Experiment, Filter
+from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.process_noise import with_process_noise
 from fedkoopman.federation.streams import subseed
@@ -57,6 +59,8 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
             decay=training.decay,
             loss_weights=(w1, w2, w3),
             precision=training.precision,
+            proximal=training.proximal,
+            huber=training.huber,
         ),
         algorithm=algorithm_of(study),
         aggregator=AGGREGATORS.find(study.aggregation.rule, study.root),
@@ -70,6 +74,9 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
         test_trajectories=evaluation.trajectories,
         horizon=evaluation.horizon,
         valid_error=evaluation.valid_error,
+        aggregation=options_of(AggregationOptions, study.aggregation),
+        server=options_of(ServerOptions, study.server),
+        privacy=options_of(PrivacyOptions, study.privacy),
     )
 
 
@@ -94,6 +101,9 @@ def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experi
         algorithm=problem.algorithm,
         aggregator=problem.aggregator,
         policy=problem.policy,
+        aggregation=problem.aggregation,
+        server=problem.server,
+        privacy=problem.privacy,
         segments=problem.segments,
         slots=problem.slots,
         steps=problem.steps,

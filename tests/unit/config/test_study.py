@@ -148,7 +148,12 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,
         "recordings.windows": "consecutive", "system.states": ["a"], "sites.repeat": False,
-            "sites.arrivals": "live",
+        "sites.arrivals": "live", "estimation.gate": 3, "training.proximal": 0.1,
+        "training.huber": 2, "algorithm.buffer": 2, "algorithm.staleness": 1,
+        "aggregation.liars": 2, "aggregation.clip": 3, "aggregation.history": 4,
+        "aggregation.guard": "on", "aggregation.secure": True, "server.learning_rate": 0.5,
+        "server.average": 0.9, "privacy.mode": "site", "privacy.record": "segment",
+        "privacy.clip": 2, "privacy.noise": 2, "privacy.delta": 1e-6,
     }  # fmt: skip
     of_sites = {"sites.files": [f"{i}.toml" for i in range(5)], "system.unknown": {"b": 20.0}}
     both_or_none = {"recordings.train": ["a.csv"], "recordings.test": ["b.csv"]}

@@ -1,13 +1,16 @@
 """What an aggregator is: from the clients' updates to the server's next arrays."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema, arrays_like
 from fedkoopman.user_code import calling, finished, place_of
+
+if TYPE_CHECKING:
+    from fedkoopman.federation.algorithm import Problem
 
 
 class Aggregator(Protocol):
@@ -20,6 +23,50 @@ class Aggregator(Protocol):
             current: what the clients were given.
             updates: what each made of it; at least one.
             sizes: |D_n|, how many samples each update was computed from.
+        """
+        ...
+
+
+class Step(NamedTuple):
+    """What a rule with a memory makes of a slot's updates."""
+
+    arrays: Arrays
+    """The next arrays."""
+    memory: Arrays
+    """What it remembers from now on, as arrays by name."""
+    told: Mapping[str, Any]
+    """What else the slot's record should tell."""
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A rule that needs more than one slot's updates: earlier ones, who sent them, or options.
+
+    A slot has one or two active clients more often than five, so a rule that compares updates
+    compares them with those of earlier slots. It may have `check(options, clients)` too, with the
+    study's `AggregationOptions` and the number of sites, which raises an `InputError` with a remedy
+    when a study is checked.
+    """
+
+    def begin(self, problem: "Problem", arrays: Arrays) -> Arrays:
+        """The memory before the first slot; `arrays` have the names and shapes of updates."""
+        ...
+
+    def step(
+        self,
+        problem: "Problem",
+        memory: Arrays,
+        current: Arrays,
+        updates: Mapping[int, Arrays],
+        sizes: Mapping[int, int],
+    ) -> Step:
+        """The next arrays and the next memory.
+
+        Arguments:
+            current: what the clients were given.
+            updates: by client, in ascending order; at least one. Clients may be enrolled later, so
+                that there are more than the memory knows.
+            sizes: |D_n|, by client.
         """
         ...
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
-from fedkoopman.federation.aggregators import aggregate
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
+from fedkoopman.federation.combining import combined, first_memory, without_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
@@ -54,13 +54,14 @@ class FedAvgM:
         seed = subseed(problem.seed, "weights")
         kind = problem.architecture
         self.check_kind(kind)
-        return kind.named(kind.initialise(seed=seed, dtype=problem.dtype))
+        model = kind.named(kind.initialise(seed=seed, dtype=problem.dtype))
+        return {**model, **first_memory(problem, model)}
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
         """Those whom the policy chooses, of those that have data."""
         random = generator(problem.seed, "policy", slot)
         situation = Situation(slot, ready.waiting, problem.steps, random, problem.thresholds)
-        request = Message("train", state)
+        request = Message("train", without_memory(state))
         return {n: request for n in activate(problem.policy, situation).tolist()}
 
     def answer(
@@ -81,19 +82,18 @@ class FedAvgM:
         self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]
     ) -> tuple[Arrays, dict[str, Any]]:
         """The aggregate of the updates."""
-        updates = [reply.message.arrays for reply in replies.values()]
-        sizes = [reply.samples for reply in replies.values()]
-        return aggregate(problem.aggregator, state, updates, sizes), {}
+        model, memory, told = combined(problem, state, without_memory(state), replies)
+        return {**model, **memory}, told
 
     def model(self, problem: Problem, state: Arrays) -> Arrays:
-        """The state itself."""
-        return state
+        """The state without what is remembered."""
+        return without_memory(state)
 
     def warm(self, problem: Problem, samples: int) -> None:
         """Compile training for so many samples."""
         nothing = np.zeros((samples, problem.architecture.state_dim))
         order = np.zeros((problem.training.epochs, 1), np.int32)
-        weights = problem.architecture.from_named(self.begin(problem))
+        weights = problem.architecture.from_named(without_memory(self.begin(problem)))
         train(problem.architecture, problem.training, weights, nothing, order)
 
 

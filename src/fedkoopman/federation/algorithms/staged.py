@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError
-from fedkoopman.federation.aggregators import aggregate
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
+from fedkoopman.federation.combining import combined, first_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
@@ -110,6 +110,7 @@ class StagedLearning:
             **_put(FEATURES, features),
             **_put(SUMS, {name: np.zeros(shape) for name, shape in kind.sum_shapes().items()}),
             **_put(MODEL, kind.unsolved(fixed, features)),
+            **first_memory(problem, features),
         }
 
     def ask(self, problem: Problem, state: Arrays, slot: int, ready: Ready) -> dict[int, Message]:
@@ -176,13 +177,11 @@ class StagedLearning:
             after = {**state, "scaled": np.ones(1), **_put(FIXED, fixed), **_put(MODEL, model)}
             return after, {"stage": "scale"}
         if found[0].kind == "features":
-            sizes = [reply.samples for reply in replies.values()]
-            updates = [message.arrays for message in found]
-            features = aggregate(problem.aggregator, features, updates, sizes)
-            after = {**state, **_put(FEATURES, features)}
+            features, memory, told = combined(problem, state, features, replies)
+            after = {**state, **_put(FEATURES, features), **memory}
             if not kind.sum_shapes():
                 after |= _put(MODEL, kind.unsolved(fixed, features))
-            return after, {"stage": "features"}
+            return after, {"stage": "features", **told}
         if found[0].kind == "seen":
             sums = _added([message.arrays for message in found])
             if not sums["pairs"][0]:
