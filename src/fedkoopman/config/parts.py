@@ -20,6 +20,7 @@ from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.estimation import ESTIMATORS, Options
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.guard.guarded import Guarded
 from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.koopman.kinds import KINDS
@@ -282,7 +283,16 @@ def algorithm_of(study: "Study") -> "Algorithm":
     if name == "auto":
         name = KINDS.find(study.network.kind, study.root).algorithm
     with _naming("algorithm.name"):
-        return ALGORITHMS.find(name, study.root)
+        found = ALGORITHMS.find(name, study.root)
+    return Guarded(found) if is_guarded(study) else found
+
+
+def is_guarded(study: "Study") -> bool:
+    """Whether updates are judged by the other sites before they count."""
+    wanted, chosen = study.aggregation.guard, study.aggregation
+    if wanted == "auto":
+        return bool(study.sites.files) and study.scheme == "kf-fedkl" and not chosen.secure
+    return wanted == "on"
 
 
 def options_of(kind: type[Chosen], section: Section) -> Chosen:

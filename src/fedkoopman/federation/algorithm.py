@@ -17,7 +17,7 @@ requests before a site answers them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -124,13 +124,16 @@ class Answered(NamedTuple):
     """How many samples it was computed from."""
     clients: tuple[int, ...]
     """Whose samples; more than one client's where the server computes the answer itself."""
+    request: Message | None = None
+    """What it answers."""
 
 
 class Algorithm(Protocol):
     """What sites and server say to each other, and what each makes of it.
 
     One that does not learn every model kind may have `check_kind(kind)` too, which raises an
-    `InputError` with a remedy: it is called when a study is checked.
+    `InputError` with a remedy: it is called when a study is checked. One whose slots have a second
+    exchange is `Reviewing`.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
@@ -167,4 +170,38 @@ class Algorithm(Protocol):
 
     def warm(self, problem: Problem, samples: int) -> None:
         """Have compiled what an answer from so many samples needs; may do nothing."""
+        ...
+
+
+@runtime_checkable
+class Reviewing(Protocol):
+    """An algorithm that asks the sites a second time in a slot, about the replies to the first."""
+
+    def review(
+        self,
+        problem: Problem,
+        state: Arrays,
+        slot: int,
+        replies: Mapping[int, Answered],
+        present: Sequence[int],
+    ) -> dict[int, Message]:
+        """Requests by client, of those that are there; they must not spend data."""
+        ...
+
+    def settle(
+        self,
+        problem: Problem,
+        state: Arrays,
+        slot: int,
+        replies: Mapping[int, Answered],
+        reviews: Mapping[int, Message],
+        broken: Mapping[int, str],
+    ) -> tuple[Arrays, dict[str, Any]]:
+        """As `conclude`, which is not called, with the replies to the second requests too.
+
+        Arguments:
+            replies: may be none, if some are broken.
+            reviews: by client, in ascending order; who did not answer is not among them.
+            broken: by client, why its reply breaks a rule, so that it is not among the replies.
+        """
         ...

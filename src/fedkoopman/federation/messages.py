@@ -35,16 +35,20 @@ class ArrayField:
         shape: its exact shape.
         dtype: "float32" or "float64".
         finite: whether all its entries must be finite.
+        rows: whether it is a stack of one or more arrays of that shape.
     """
 
     shape: tuple[int, ...]
     dtype: str
     finite: bool = True
+    rows: bool = False
 
     def fault(self, name: str, value: NDArray[Any]) -> str:
         """What is wrong with an array, after "sends …"; empty if nothing is."""
-        if value.shape != self.shape:
-            return f"{name} of shape {value.shape}, not {self.shape}"
+        own = value.shape[1:] if self.rows and value.size else value.shape
+        if own != self.shape or value.ndim != len(self.shape) + self.rows:
+            each = " each" if self.rows else ""
+            return f"{name} of shape {value.shape}, not {self.shape}{each}"
         if value.dtype != self.dtype:
             return f"{name} as {value.dtype}, not {self.dtype}"
         if self.finite and not np.isfinite(value).all():
@@ -79,7 +83,8 @@ class Schema:
         reply: of a request, the kind of message that answers it; empty for a reply.
         data: of a request, which of a site's segments the answer is computed from. "waiting": those
             that arrived since the last answer that became part of the server's state; this answer
-            spends them. "arrived": all that ever arrived; none are spent. "none": no data.
+            spends them. "arrived": all that ever arrived; none are spent. "held-out": those that
+            are kept for evaluation. "none": no data.
         spend: of a request for "arrived" data, whether the answer spends those that wait after all.
         changes: of a reply, whether its arrays are new values of the request's arrays of the same
             names, so that the size of the change can be judged.

@@ -21,7 +21,14 @@ from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
-from fedkoopman.federation.sites import Address, Sites, arrived, held_out, samples
+from fedkoopman.federation.sites import (
+    Address,
+    Sites,
+    arrived,
+    held_out,
+    judges_segments,
+    samples,
+)
 from fedkoopman.federation.slot import (
     Judged,
     State,
@@ -30,6 +37,7 @@ from fedkoopman.federation.slot import (
     fault_of,
     looks_again,
     record_of,
+    second_requests,
     usual_samples,
 )
 from fedkoopman.federation.streams import subseed
@@ -133,9 +141,12 @@ def _run_slot(
     judged: list[Judged] = []
     for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answer, jobs), strict=True):
         reason = fault_of(schemas, job.request, reply)
-        judged += [Judged(job.clients[0], job.samples, reply, reason, together=job.clients)]
+        first = job.clients[0]
+        judged += [Judged(first, job.samples, reply, reason, True, job.clients, job.request)]
         judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
-    arrays, told = concluded(problem, state.arrays, slot, judged)
+    second = second_requests(problem, state.arrays, slot, judged, range(problem.clients))
+    reviews = _reviews(experiment, scheme, slot, second, workers) if second else {}
+    arrays, told = concluded(problem, state.arrays, slot, judged, reviews)
     again = looks_again(schemas)
     spending = {n for job in jobs if job.spends for n in job.clients}
     spent = tuple(
@@ -156,6 +167,33 @@ def _run_slot(
         told=told,
     )
     return State(slot, arrays, after, spent), record, bool(jobs)
+
+
+def _reviews(
+    experiment: Experiment,
+    scheme: Scheme,
+    slot: int,
+    requests: dict[int, Message],
+    workers: Workers,
+) -> dict[int, Message]:
+    """Replies to the second requests of a slot that fit their schemas."""
+    problem = experiment.problem
+    schemas = problem.algorithm.messages(problem)
+    held = judges_segments(experiment, scheme.perfect)
+
+    def answer(n: int) -> Message:
+        client, data = experiment.clients[n], schemas[requests[n].kind].data
+        seed = subseed(experiment.seed, "training", slot, client.identity)
+        own = Asked(slot, seed, client.learning_rate)
+        segments = held[n] if data == "held-out" else ()
+        return problem.algorithm.answer(problem, requests[n], segments, own)
+
+    replies = workers.map(Urgency.TRAIN, answer, requests)
+    return {
+        n: reply
+        for n, reply in zip(requests, replies, strict=True)
+        if not fault_of(schemas, requests[n], reply)
+    }
 
 
 class Job(NamedTuple):

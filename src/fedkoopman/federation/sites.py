@@ -6,6 +6,7 @@ bit, whoever asks for it, when, and together with what.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -30,6 +31,10 @@ differently, and who else arrived must not change a client's states."""
 
 _COMMON = 2**32 - 1
 """Stands for all clients in the address of a common trajectory."""
+
+
+JUDGED_BY = 2
+"""Segments that a simulated client holds out to judge others' updates by."""
 
 
 class Address(NamedTuple):
@@ -280,3 +285,29 @@ def held_out(experiment: Experiment) -> tuple[TestSet, ...]:
             e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
         )
     return (TestSet(trajectories, e.horizon, e.valid_error),)
+
+
+@lru_cache(maxsize=16)
+def judges_segments(
+    experiment: Experiment, perfect: bool
+) -> tuple[tuple[NDArray[np.float64], ...], ...]:
+    """What each client holds out to judge others' updates by, as it sees its own data.
+
+    Where sites hold data of their own, their held-out segments; otherwise the segments of the first
+    slots after the last, which nobody trains on.
+
+    Arguments:
+        perfect: whether clients hold true states.
+    """
+    e = experiment
+    if e.deliveries is not None:
+        return tuple(e.deliveries.held_out[client.identity] for client in e.clients)
+    wanted = [Address(e.slots + 1 + i, n) for n in range(len(e.clients)) for i in range(JUDGED_BY)]
+    with Workers(1) as workers:
+        longer = replace(e, slots=e.slots + JUDGED_BY)
+        found = Sites(longer, perfect).segments(wanted, workers)
+    held: list[list[NDArray[np.float64]]] = [[] for _ in e.clients]
+    for address in wanted:
+        if (states := found[address]) is not None:
+            held[address.client].append(states)
+    return tuple(map(tuple, held))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError
-from fedkoopman.federation.algorithm import Answered, Problem, Ready
+from fedkoopman.federation.algorithm import Answered, Problem, Ready, Reviewing
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
 
@@ -48,6 +48,7 @@ class Judged:
         reason: why what it sent is refused; empty if it is not.
         answered: whether it sent something that could be judged, so that its data are spent.
         together: clients whose data the reply is computed from, where it is not this one alone.
+        request: what it was asked.
     """
 
     client: int
@@ -56,6 +57,7 @@ class Judged:
     reason: str = ""
     answered: bool = True
     together: tuple[int, ...] = ()
+    request: Message | None = None
 
     @property
     def accepted(self) -> bool:
@@ -106,18 +108,54 @@ def fault_of(schemas: Mapping[str, Schema], request: Message, reply: Message) ->
     return f"sends {fault}" if fault else ""
 
 
-def concluded(
-    problem: Problem, state: Arrays, slot: int, judged: Iterable[Judged]
-) -> tuple[Arrays, dict[str, Any]]:
-    """The algorithm's next state from the replies that count; without any, the state stays."""
-    good = {
-        one.client: Answered(one.reply, one.samples, one.together or (one.client,))
+def _good(judged: Iterable[Judged]) -> dict[int, Answered]:
+    """The replies that the algorithm sees."""
+    return {
+        one.client: Answered(one.reply, one.samples, one.together or (one.client,), one.request)
         for one in judged
         if one.accepted and one.reply is not None
     }
-    if not good:
+
+
+def second_requests(
+    problem: Problem, state: Arrays, slot: int, judged: Iterable[Judged], present: Sequence[int]
+) -> dict[int, Message]:
+    """Whom the algorithm asks what about the replies, in the order of the clients.
+
+    Arguments:
+        present: the clients that can be asked.
+    """
+    good = _good(judged)
+    if not good or not isinstance(problem.algorithm, Reviewing):
+        return {}
+    asked = problem.algorithm.review(problem, state, slot, good, present)
+    return {n: asked[n] for n in sorted(asked)}
+
+
+def concluded(
+    problem: Problem,
+    state: Arrays,
+    slot: int,
+    judged: Iterable[Judged],
+    reviews: Mapping[int, Message] | None = None,
+) -> tuple[Arrays, dict[str, Any]]:
+    """The algorithm's next state from the replies that count; without any, the state stays.
+
+    Arguments:
+        reviews: replies to the second requests, by client.
+    """
+    judged = list(judged)
+    good = _good(judged)
+    if isinstance(problem.algorithm, Reviewing):
+        broken = {one.client: one.reason for one in judged if one.reason}
+        if not good and not broken:
+            return state, {}
+        settle = problem.algorithm.settle
+        after, told = settle(problem, state, slot, good, reviews or {}, broken)
+    elif good:
+        after, told = problem.algorithm.conclude(problem, state, slot, good)
+    else:
         return state, {}
-    after, told = problem.algorithm.conclude(problem, state, slot, good)
     for name, array in after.items():
         if not np.isfinite(array).all():
             raise ComputationError(

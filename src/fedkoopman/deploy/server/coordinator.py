@@ -49,11 +49,11 @@ from fedkoopman.deploy.server.status import (
     delete_requests,
     readmission_requests,
 )
-from fedkoopman.deploy.server.validation import RECENT, Accepted
-from fedkoopman.deploy.wire import Evaluated, digest_of
+from fedkoopman.deploy.server.validation import RECENT, Accepted, Expected, check_answered
+from fedkoopman.deploy.wire import Answered, Evaluated, digest_of
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.slot import Judged, ask, concluded, record_of
+from fedkoopman.federation.slot import Judged, ask, concluded, record_of, second_requests
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import METRICS, relift_of
 from fedkoopman.runs.run import Progress
@@ -130,8 +130,9 @@ class Coordinator:
         self._crash("decided", slot)
         found, accepted = self._answers(state, slot, asked)
         self._crash("validated", slot)
+        reviews = self._reviews(state, slot, found, polled)
         self._show("aggregating", state)
-        arrays, told = concluded(self._problem, state.arrays, slot, found.values())
+        arrays, told = concluded(self._problem, state.arrays, slot, found.values(), reviews)
         self._crash("aggregated", slot)
         spending = [
             name for name, (_, _, request) in asked.items() if self._schemas[request.kind].spends
@@ -234,6 +235,35 @@ class Coordinator:
         self._show("validating", state)
         found, accepted = judged(answers, asked, slot, self._schemas, state.updates)
         return dict(zip(asked, found, strict=True)), accepted
+
+    def _reviews(
+        self, state: ServerState, slot: int, found: Mapping[str, Judged], polled: Counted
+    ) -> dict[int, Message]:
+        """What sites answer to the algorithm's second requests, by their places.
+
+        Nobody is struck for what is missing or wrong here: it does not count, and that is all.
+        """
+        # Who has just been silent would cost the others another deadline.
+        silent = {name for name, one in found.items() if not one.answered}
+        here = {
+            n: site.name
+            for n, site in enumerate(self._rounds.roster.sites)
+            if site.name in polled and site.name not in silent and not site.revoked
+            if not state.of(site.name).set_aside
+        }
+        asked = second_requests(self._problem, state.arrays, slot, found.values(), list(here))
+        if not asked:
+            return {}
+        self._show("judging", state, asked=[here[n] for n in asked])
+        requests = {here[n]: message for n, message in asked.items()}
+        answers = self._rounds.ask(slot, slot_requests(slot, requests))
+        replies = dict[int, Message]()
+        for n, message in asked.items():
+            [reply] = answers.replies.get(here[n], (None,))
+            expected = Expected(here[n], slot, message, 0, self._schemas)
+            if isinstance(reply, Answered) and not check_answered(reply, expected, ()).reason:
+                replies[n] = reply.message
+        return replies
 
     def _record(
         self,

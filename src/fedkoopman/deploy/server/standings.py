@@ -77,12 +77,12 @@ def judged(
         [reply] = answers.replies.get(site, (None,))
         if not isinstance(reply, Answered):
             reason = answers.broken.get(site, "")
-            found.append(Judged(place, samples, reason=reason, answered=False))
+            found.append(Judged(place, samples, reason=reason, answered=False, request=request))
             continue
         verdict = check_answered(reply, Expected(site, slot, request, samples, schemas), recent)
         fresh = not verdict.stale
         size = reply.samples if fresh and not verdict.reason else samples
-        found.append(Judged(place, size, reply.message, verdict.reason, fresh))
+        found.append(Judged(place, size, reply.message, verdict.reason, fresh, (), request))
         if fresh and not verdict.reason and verdict.norm == verdict.norm:
             accepted.append(Accepted(verdict.norm, reply.samples))
     return tuple(found), tuple(accepted)

@@ -118,7 +118,7 @@ class Agent:
             repeat=study.sites.repeat and not live,
             keep=looks_again(self.work.schemas),
         )
-        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.envelope)
+        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.intake, self.envelope)
         self._scores = HeldOutScores(site.name, self.work, self.intake)
         self.comparison = SiteComparison(
             site.name, identity, self.work.problem, self.buffer, self.intake

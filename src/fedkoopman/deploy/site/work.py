@@ -32,6 +32,7 @@ from fedkoopman.deploy.wire import (
 from fedkoopman.errors import InputError
 from fedkoopman.evaluation import Metrics, TestSet, evaluate, site_test_set
 from fedkoopman.federation.algorithm import Asked
+from fedkoopman.federation.guard.judging import SEGMENTS
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import usual_samples
 from fedkoopman.federation.streams import subseed
@@ -156,8 +157,11 @@ class Work:
 class SiteAnswers:
     """Answers from what was counted for a slot, and keeps what spends data."""
 
-    def __init__(self, site: str, work: Work, buffer: Buffer, envelope: Envelope) -> None:
+    def __init__(
+        self, site: str, work: Work, buffer: Buffer, intake: Intake, envelope: Envelope
+    ) -> None:
         self._site, self._work, self._buffer, self._envelope = site, work, buffer, envelope
+        self._intake = intake
 
     def of(self, request: Ask) -> Answered:
         """The answer that is asked for: the kept one or, to another message, a new one."""
@@ -183,6 +187,8 @@ class SiteAnswers:
         """The segments that a request is answered from."""
         if schema.data == "none":
             return []
+        if schema.data == "held-out":
+            return [one.states for one in self._intake.catalogue.held_out()[:SEGMENTS]]
         return self._buffer.arrived(slot) if schema.data == "arrived" else self._buffer.states(slot)
 
     def _answered(self, request: Ask, states: list) -> Answered:
