@@ -170,6 +170,8 @@ def _show(summary: Mapping[str, Any]) -> None:
             table.add_row(row, f"{summary[name]:g}")
     table.add_row("seconds", f"{summary['seconds']:.1f}")
     plain_console().print(table)
+    for sentence in summary.get("trust", {}).get("sentences", ()):
+        typer.echo(sentence)
     if summary.get("sites"):
         _show_sites(summary)
 

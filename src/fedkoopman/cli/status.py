@@ -120,6 +120,13 @@ def _show_server(found: Mapping[str, Any], folder: Path) -> None:
     for name, about in found["sites"].items():
         if about["last_rejection"]:
             typer.echo(f"last rejection: {name} {about['last_rejection']}")
+        if about.get("suspect"):
+            typer.echo(
+                f"{name} is suspect since slot {about['suspect']}, and its updates do not count: "
+                f"the last one {_judgement(about['trust'])}; three good ones bring it back"
+            )
+        elif about.get("trust"):
+            typer.echo(f"{name}: its last update {_judgement(about['trust'])}")
         if about["set_aside"]:
             typer.echo(
                 f"{name} is set aside since slot {about['set_aside']}; when it is repaired: "
@@ -135,11 +142,26 @@ def _show_server(found: Mapping[str, Any], folder: Path) -> None:
         typer.echo(f"warning: the server's certificate {when}: renew it with fedkoopman provision")
 
 
+def _judgement(row: Mapping[str, Any]) -> str:
+    """What the other sites say of a site's last update, after its name."""
+    said = {
+        "harm": "changed the others' loss {:.3g} times",
+        "distance": "lay {:.2g} usual lengths from theirs",
+        "cosine": "had a cosine of {:.2f} to them",
+    }
+    words = [text.format(row[key]) for key, text in said.items() if row.get(key) is not None]
+    if row.get("why"):
+        words.insert(0, row["why"])
+    return f"(slot {row['slot']}) {', '.join(words) or 'was judged by nobody'}"
+
+
 def _standing(about: Mapping[str, Any], running: bool) -> str:
     if about["revoked"]:
         return "revoked"
     if about["set_aside"]:
         return "SET ASIDE"
+    if about.get("suspect"):
+        return "SUSPECT"
     if not running:
         return ""
     if not about["online"]:

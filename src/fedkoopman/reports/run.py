@@ -19,6 +19,7 @@ from fedkoopman.reports.run_files import (
 )
 from fedkoopman.reports.run_model import spectrum_section, trajectory_section
 from fedkoopman.reports.tables import counted, site_errors, spread_text
+from fedkoopman.reports.trust import trust_section, trust_sentence
 
 SYMBOLS = {"l1": "ℓ1", "l2": "ℓ2", "l3": "ℓ3", "E": "E", "horizon": "horizon"}
 MEANINGS = {
@@ -53,6 +54,7 @@ def _page(run: RunFiles, other: RunFiles | None) -> Page:
     if other is not None:
         beside_section(page, run, other)
     benefit_section(page, run)
+    trust_section(page, run)
     _learning(page, run)
     sites_section(page, run)
     _clients(page, run)
@@ -76,6 +78,7 @@ def _overview(page: Page, run: RunFiles) -> None:
     if run.summary is None:
         page.paragraph(_progress(run), "notice")
     benefit_sentence(page, run)
+    trust_sentence(page, run)
     page.without_scripts("The charts need JavaScript. The numbers in the tables do not.")
 
     several = len(run.seeds) > 1

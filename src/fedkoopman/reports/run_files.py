@@ -36,6 +36,8 @@ class SeedRecords:
     """Clients whose estimate diverged, so that the segment was left out."""
     samples: int
     seconds: float
+    trust: tuple[dict[str, Any], ...] = ()
+    """Of slots in which updates were judged, what the record says of that."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class RunFiles:
     """Of the first seed."""
     served: bool = False
     """Whether sites took part from machines of their own."""
+    names: tuple[str, ...] = ()
+    """Of real sites, in the order of their numbers in records."""
 
     @property
     def sites(self) -> dict[str, Any]:
@@ -145,7 +149,14 @@ def read_run(directory: Path) -> RunFiles:
         summary=summary if summary and summary.get("finished") else None,
         rollout=_read_rollout(first / "rollout.json"),
         served=(directory / "status.json").is_file(),
+        names=_names(directory) or tuple((summary or {}).get("sites") or ()),
     )
+
+
+def _names(directory: Path) -> tuple[str, ...]:
+    """Who is meant by the numbers in records, where sites are real."""
+    found = (_read_json(directory / "run.json") or {}).get("sites") or ()
+    return tuple(map(str, found)) if isinstance(found, list) else ()
 
 
 def _read_text(path: Path) -> str:
@@ -219,6 +230,11 @@ def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> Se
         dropped=tuple(record["dropped"] for record in records),
         samples=_samples(records),
         seconds=max(_finite(record.get("seconds") or 0.0) for record in records),
+        trust=tuple(
+            {name: record[name] for name in ("slot", "trust", "rolled_back") if name in record}
+            for record in records
+            if "trust" in record or "rolled_back" in record
+        ),
     )
 
 

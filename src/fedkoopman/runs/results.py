@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedkoopman.config.study import Study
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.experiment import Experiment
+from fedkoopman.federation.guard.history import trust_entry
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
@@ -160,11 +161,13 @@ def summarise(
     records: dict[int, list[dict[str, Any]]],
     untrained: dict[int, dict[str, Any]],
     seconds: float | None = None,
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Means over the last slots of each seed; mean and standard deviation of these over seeds.
 
     Arguments:
         seconds: how long all of it took; None takes the longest seed's.
+        names: of real sites, in the order of their numbers in records.
     """
     tail = study.evaluation.tail_slots
     every = [record for mine in records.values() for record in mine]
@@ -186,6 +189,9 @@ def summarise(
     summary["samples"] = sum(map(samples_of, records.values())) / len(records)
     summary["dropped"] = sum(len(record["dropped"]) for record in every)
     summary["refused"] = sum(len(record.get("refused", ())) for record in every)
+    # Trust is about single sites, whose draws differ from seed to seed: the first seed's is told.
+    if trust := trust_entry(next(iter(records.values())), names):
+        summary["trust"] = trust
     longest = max(mine[-1]["seconds"] for mine in records.values())
     summary["seconds"] = round(longest if seconds is None else seconds, 3)
     summary["finished"] = True

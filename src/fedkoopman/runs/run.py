@@ -193,17 +193,17 @@ def _run(
     else:
         _drive(runs, progress, checkpoint_seconds)
         seconds = max(one.before for one in runs.values()) + time.monotonic() - began
-    models = []
+    models, names = [], [site.name for site in sites.sites] if sites else []
     for seed, one in runs.items():
         model = model_of(study, one.experiment, one.final, one.records)
         models.append(model)
         if one.files:
             rollout = rollout_of(one.experiment, model)
-            alone = summarise(study, {seed: one.records}, {seed: one.untrained})
+            alone = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
             one.files.finish(model, rollout, alone)
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
-    summary = summarise(study, records, untrained, seconds)
+    summary = summarise(study, records, untrained, seconds, names)
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}

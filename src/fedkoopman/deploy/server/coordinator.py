@@ -42,6 +42,7 @@ from fedkoopman.deploy.server.standings import (
     last_requests,
     settled,
     slot_requests,
+    trusted,
 )
 from fedkoopman.deploy.server.status import (
     LivePage,
@@ -138,6 +139,8 @@ class Coordinator:
             name for name, (_, _, request) in asked.items() if self._schemas[request.kind].spends
         ]
         state, lines = settled(state, slot, found, spending)
+        state, judgements = trusted(state, slot, told, self._rounds.roster.names)
+        lines += judgements
         state = replace(
             state,
             slot=slot,
@@ -314,8 +317,9 @@ class Coordinator:
         self._directory.save(state)
         self._show("finishing", state)
         more = self._benefit(state, measured)
+        names = self._rounds.roster.names
         summary = results(
-            self._study, self._problem, self._directory, state, measured, more, self._say
+            self._study, self._problem, self._directory, state, measured, more, names, self._say
         )
         self._page.finish()
         say_unheard(state, self._rounds, self._say)

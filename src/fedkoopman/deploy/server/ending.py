@@ -96,11 +96,13 @@ def results(
     state: ServerState,
     measured: Sequence[Evaluated],
     more: Mapping[str, Any],
+    names: Sequence[str],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write model, card, rollout and summary; the summary.
 
     Arguments:
+        names: of all sites, in the order of their numbers in records.
         measured: what sites said of the last model, in the order of the roster.
         more: further entries of the summary.
     """
@@ -128,7 +130,7 @@ def results(
     learned = problem.algorithm.model(problem, state.arrays)
     model = finished_model(study, problem, learned, directory.records, list(used.values()))
     records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
-    summary = summarise(study, records, untrained, state.seconds)
+    summary = summarise(study, records, untrained, state.seconds, names)
     summary |= {"sites": tables, "parameters": {}, **more}
     directory.finish(model, rollout_of(problem, model), summary)
     return summary

@@ -42,6 +42,9 @@ class Standing:
         strikes: of those, how many since the last accepted update.
         set_aside: the slot since which it is not asked to train; 0 if it is.
         last_seen: when it last answered, as ISO 8601.
+        suspect: the slot since which its updates do not count, as the other sites judge them; 0
+            while they do.
+        trust: what the last record that speaks of its updates says of them.
     """
 
     included: int = 0
@@ -56,6 +59,8 @@ class Standing:
     strikes: int = 0
     set_aside: int = 0
     last_seen: str = ""
+    suspect: int = 0
+    trust: Mapping[str, Any] = field(default_factory=dict)
 
     def accepted(self, slot: int, samples: int, spends: bool = True) -> "Standing":
         """After an answer that is part of a slot's state; `spends`: and has spent its data."""

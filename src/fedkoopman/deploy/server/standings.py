@@ -5,6 +5,7 @@ With a change of a standing come the lines that people should read.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.server_state import STRIKES, ServerState
@@ -152,6 +153,39 @@ def settled(
         if one.reason:
             state, said = struck(state, site, slot, one.reason)
             lines += said
+    return state, lines
+
+
+def trusted(
+    state: ServerState, slot: int, told: Mapping[str, Any], names: Sequence[str]
+) -> Changed:
+    """After the other sites have judged a slot's updates.
+
+    Arguments:
+        told: what the algorithm adds to the record.
+        names: of the sites, by the places in it.
+    """
+    lines: list[str] = []
+    for row in told.get("trust", ()):
+        site, about = names[row["site"]], {key: one for key, one in row.items() if key != "site"}
+        standing = replace(state.of(site), trust={"slot": slot, **about})
+        if row.get("set_aside"):
+            standing = replace(standing, suspect=slot)
+            lines.append(
+                f"SUSPECT in slot {slot}: site {site} {row['why']}; its updates do not count until "
+                "three in a row are good"
+            )
+        elif row.get("back"):
+            standing = replace(standing, suspect=0)
+            lines.append(f"site {site} is trusted again: its last updates were good")
+        elif row.get("why") and not standing.suspect:
+            lines.append(f"an update does not count in slot {slot}: site {site} {row['why']}")
+        state = state.with_sites({site: standing})
+    if told.get("rolled_back"):
+        lines.append(
+            f"ROLLED BACK in slot {slot}: the model had become ten times worse for most sites; the "
+            "one before it was taken again"
+        )
     return state, lines
 
 

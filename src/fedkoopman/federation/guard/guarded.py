@@ -30,7 +30,6 @@ from fedkoopman.federation.guard.evidence import (
 )
 from fedkoopman.federation.guard.judging import judge_message, judge_schemas, judged
 from fedkoopman.federation.guard.verdicts import (
-    RUINOUS,
     Verdict,
     capped,
     decided,
@@ -45,6 +44,8 @@ __all__ = ["Guarded"]
 GUARD = "guard."
 STANDING, STEPS, MODELS, LOSSES, BEFORE = "standing.", "steps", "models", "losses", "before."
 """Before names, or names, of what the guard remembers."""
+COLLAPSE = 2.3
+"""Logarithm of the factor in most sites' loss beyond which the last step is undone: ten times."""
 KEPT_STEPS, KEPT_MODELS = 4, 64
 """Of each site, to recognise what it sends again."""
 
@@ -313,7 +314,7 @@ def _collapsed(memory: Arrays, reviews: Mapping[int, Message]) -> bool:
         now, then = float(review.arrays["current"][0]), float(memory[LOSSES][n])
         if review.arrays["windows"][0] > 0 and then > 0:
             ratios.append(math.log(now / then) if 0 < now < math.inf else math.inf)
-    return len(ratios) > 1 and lower_median(ratios) > RUINOUS
+    return len(ratios) > 1 and lower_median(ratios) > COLLAPSE
 
 
 def _became(

@@ -2,7 +2,7 @@
 
 1. An exact repetition of what the site sent before, or a claim of far more samples than the others
    have, is refused, and the site is set aside at once.
-2. An update that doubles the other sites' loss is refused; one that makes it ten times as large
+2. An update that doubles the other sites' loss is refused; one that makes it 20 times as large
    sets its site aside at once.
 3. Two counters per site gather smaller things: harm, and a sense that leads up. A site is set aside
    when one of them is full. The second counts only where honest updates are known to lead down.
@@ -26,11 +26,11 @@ from fedkoopman.federation.messages import Arrays
 
 __all__ = ["Verdict", "capped", "decided", "first_standings", "usual"]
 
-REFUSED, RUINOUS = 0.7, 2.3
-"""Harm from which on an update is refused (twice the loss), and its site set aside (ten times)."""
-HARMLESS, HARM_FULL, MOST_HARM = 0.3, 1.0, 1.0
+REFUSED, RUINOUS = 0.7, 3.0
+"""Harm from which on an update is refused (twice the loss), and its site set aside (20 times)."""
+HARMLESS, HARM_FULL, MOST_HARM = 0.3, 1.5, 1.0
 """Harm that does not count, where its counter is full, and what one update adds at most."""
-UPHILL, SENSE_FULL, MOST_SENSE, LEAN = 0.1, 0.25, 0.15, 0.02
+UPHILL, SENSE_FULL, MOST_SENSE, LEAN = 0.1, 0.35, 0.15, 0.02
 """Sense from which on an update is refused; likewise; what is added in any case."""
 DOWNHILL, SENSES, UNKNOWN = -0.05, 5, 9.0
 """The others' last five senses must have medians below this for the sense to count; and what stands
