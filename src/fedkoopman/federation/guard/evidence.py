@@ -20,6 +20,8 @@ __all__ = ["Evidence", "copied", "hash_of", "likeness", "opinion", "sketch"]
 BUCKETS = 4096
 """Numbers of a sketch. A step with no more entries is its own sketch; in a longer one, entries that
 are drawn together are added up with random signs, which keeps angles to about 1.6 %."""
+JUDGES = 2
+"""Fewer say nothing: a single one may lie."""
 SAME = 1e-3
 """Two steps are the same if they differ by less than this share of their length: float32 does not
 give back exactly what was added to it."""
@@ -34,8 +36,6 @@ class Evidence:
         samples: from which the site says that it comes.
         harm: logarithm of the factor by which it changes the loss at the other sites; NaN if nobody
             could judge it.
-        sense: half the difference between the harm of half of it and that of half of its opposite;
-            below 0 where it leads down.
         judges: how many judged it.
         distance: from the others' latest updates, in usual lengths; NaN where there are none.
         cosine: of the angle to their mean; NaN likewise.
@@ -45,31 +45,28 @@ class Evidence:
     length: float
     samples: int
     harm: float = math.nan
-    sense: float = math.nan
     judges: int = 0
     distance: float = math.nan
     cosine: float = math.nan
     copy: bool = False
 
 
-def opinion(place: int, own: int, judged: Mapping[int, Message]) -> tuple[float, float, int]:
-    """Harm and sense of an update as the other sites see them, and how many of them could judge.
+def opinion(place: int, own: int, judged: Mapping[int, Message]) -> tuple[float, int]:
+    """The harm of an update as the other sites see it, and how many of them could judge.
 
     Arguments:
         place: of the update among those that were judged.
         own: the client that sent it, who is not asked.
         judged: replies of judges, by client.
     """
-    harms, senses = [], []
+    harms = []
     for judge, reply in judged.items():
         losses, current = reply.arrays["losses"], float(reply.arrays["current"][0])
         usable = reply.arrays["windows"][0] > 0 and math.isfinite(current) and current > 0
         if judge == own or not usable or place >= len(losses):
             continue
-        whole, ahead, back = (_log(float(loss) / current) for loss in losses[place])
-        harms.append(whole)
-        senses.append(0.0 if ahead == back else (ahead - back) / 2)
-    return lower_median(harms), lower_median(senses), len(harms)
+        harms.append(_log(float(losses[place]) / current))
+    return lower_median(harms) if len(harms) >= JUDGES else math.nan, len(harms)
 
 
 def lower_median(values: Sequence[float]) -> float:
@@ -136,6 +133,5 @@ def told(evidence: Evidence) -> dict[str, Any]:
         "distance": number(evidence.distance),
         "cosine": number(evidence.cosine),
         "harm": number(math.exp(min(evidence.harm, 200.0))),
-        "sense": number(evidence.sense),
         "judges": evidence.judges,
     }

@@ -184,7 +184,7 @@ class Guarded:
         for place, (n, reply) in enumerate(replies.items()):
             step = _step(reply)
             own = sketch(step)
-            harm, sense, judges = opinion(place, n, reviews)
+            harm, judges = opinion(place, n, reviews)
             others = [rows[-1] for m, rows in enumerate(memory[STEPS]) if m != n and rows[-1].any()]
             distance, cosine = likeness(own, others, length)
             again = hash_of(reply.message.arrays) in memory[MODELS][n]
@@ -192,7 +192,6 @@ class Guarded:
                 length=_length(step),
                 samples=reply.samples,
                 harm=harm,
-                sense=sense,
                 judges=judges,
                 distance=distance,
                 cosine=cosine,

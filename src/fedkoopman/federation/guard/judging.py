@@ -1,9 +1,4 @@
-"""A judge's part: what the training loss on its held-out data becomes by other sites' updates.
-
-For every update δ of weights w the judge tells the loss of w + δ, w + δ/2 and w − δ/2. The first
-says how much harm the whole update does. The other two say whether its direction leads down: an
-honest update turned round looks harmless in size, and still leads up.
-"""
+"""A judge's part: what the training loss on its held-out data becomes by other sites' updates."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -27,8 +22,6 @@ CURRENT, STEPS = "current.", "steps."
 one after the other."""
 SEGMENTS, WINDOWS = 4, 1024
 """A judge looks at so many held-out segments, and at so many windows of them, at most."""
-PARTS = (1.0, 0.5, -0.5)
-"""Of an update that is added to what the sites were given."""
 
 
 def judge_schemas(request: Schema, reply: Schema) -> dict[str, Schema]:
@@ -38,7 +31,7 @@ def judge_schemas(request: Schema, reply: Schema) -> dict[str, Schema]:
         arrays[f"{STEPS}{name}"] = ArrayField(one.shape, one.dtype, rows=True)
     losses = {
         "current": ArrayField((1,), "float64", finite=False),
-        "losses": ArrayField((len(PARTS),), "float64", finite=False, rows=True),
+        "losses": ArrayField((), "float64", finite=False, rows=True),
         "windows": ArrayField((1,), "float64"),
     }
     return {
@@ -70,13 +63,11 @@ def judged(problem: Problem, request: Message, segments: Sequence[NDArray[Any]])
     count = len(next(iter(steps.values())))
     x, ahead, share = _held_out(problem.architecture, segments, problem.dtype)
     if not share.any():
-        empty = {"current": np.zeros(1), "losses": np.zeros((count, len(PARTS)))}
+        empty = {"current": np.zeros(1), "losses": np.zeros(count)}
         return Message("judged", {**empty, "windows": np.zeros(1)})
-    # One candidate after the other: what the sites were given, then the parts of each update.
+    # What the sites were given, then what each update makes of it.
     candidates = {
-        name: np.concatenate(
-            [given[name][None], *(given[name] + np.asarray(p, leaf.dtype) * leaf for p in PARTS)]
-        )
+        name: np.concatenate([given[name][None], given[name] + leaf])
         for name, leaf in steps.items()
     }
     fixed = {name: leaf for name, leaf in given.items() if name not in steps}
@@ -91,11 +82,8 @@ def judged(problem: Problem, request: Message, segments: Sequence[NDArray[Any]])
             loss_weights=problem.training.loss_weights,
         )
         found = np.asarray(losses).astype(np.float64)
-    each = found[1:].reshape(len(PARTS), count).T
-    return Message(
-        "judged",
-        {"current": found[:1], "losses": each, "windows": np.array([float((share > 0).sum())])},
-    )
+    windows = np.array([float((share > 0).sum())])
+    return Message("judged", {"current": found[:1], "losses": found[1:], "windows": windows})
 
 
 def _held_out(

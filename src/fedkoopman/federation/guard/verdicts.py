@@ -1,14 +1,14 @@
 """Which updates count, who is set aside and who comes back: the rules, and what they remember.
 
-1. An exact repetition of what the site sent before, or a claim of far more samples than the others
-   have, is refused, and the site is set aside at once.
-2. An update that doubles the other sites' loss is refused; one that makes it 20 times as large
-   sets its site aside at once.
-3. Two counters per site gather smaller things: harm, and a sense that leads up. A site is set aside
-   when one of them is full. The second counts only where honest updates are known to lead down.
+1. A repetition of what the site sent before, or a claim of far more samples than the others have,
+   is refused, and the site is set aside at once.
+2. An update that doubles the other sites' loss is refused; one that makes it 20 times as large sets
+   its site aside at once.
+3. A counter per site gathers smaller harm, in units of what the other sites' updates usually do. A
+   site is set aside when its counter is full: a single bad update of an honest site is forgotten,
+   the same small harm again and again is not.
 4. A site that is set aside goes on training and judging. It comes back after three good updates in
-   a row with half-empty counters. At most half of the sites, rounded down and without the judge,
-   are set aside at a time.
+   a row with a half-empty counter. Less than half of the sites are set aside at a time.
 
 The numbers were chosen on honest federations and on lying ones; `docs/trust.md` has both.
 """
@@ -16,7 +16,6 @@ The numbers were chosen on honest federations and on lying ones; `docs/trust.md`
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +27,14 @@ __all__ = ["Verdict", "capped", "decided", "first_standings", "usual"]
 
 REFUSED, RUINOUS = 0.7, 3.0
 """Harm from which on an update is refused (twice the loss), and its site set aside (20 times)."""
-HARMLESS, HARM_FULL, MOST_HARM = 0.3, 1.5, 1.0
-"""Harm that does not count, where its counter is full, and what one update adds at most."""
-UPHILL, SENSE_FULL, MOST_SENSE, LEAN = 0.1, 0.35, 0.15, 0.02
-"""Sense from which on an update is refused; likewise; what is added in any case."""
-DOWNHILL, SENSES, UNKNOWN = -0.05, 5, 9.0
-"""The others' last five senses must have medians below this for the sense to count; and what stands
-for a sense that is not known yet."""
+EXPECTED, MOST, FULL = 0.75, 2.0, 6.0
+"""Of the counter, in usual harms: what does not count, what one update adds at most, where it is
+full."""
+HARMS, ENOUGH, LEAST, AT_FIRST, UNKNOWN = 8, 3, 0.08, 0.4, 99.0
+"""The usual harm is known by the last eight updates of sites with three or more, is not taken for
+less, is so much while nobody knows; and what stands for a harm that is not known yet."""
+HARMLESS = 0.3
+"""A good update does no more harm."""
 FAR_TOO_MANY, SHARE = 100.0, 2.0
 """Samples over the others' median: what no site has, and what counts at most."""
 GOOD = 3
@@ -60,12 +60,12 @@ class Verdict:
 
 def first_standings(clients: int, history: int) -> dict[str, NDArray[np.float64]]:
     """Nothing is known of anybody."""
-    per_client = ("harm", "sense", "set_aside", "good")
+    per_client = ("counter", "set_aside", "good")
     return {
         **{name: np.zeros(clients) for name in per_client},
         "lengths": np.zeros((clients, history)),
         "sizes": np.zeros((clients, history)),
-        "senses": np.full((clients, SENSES), UNKNOWN),
+        "harms": np.full((clients, HARMS), UNKNOWN),
     }
 
 
@@ -82,6 +82,13 @@ def usual(rows: NDArray[np.float64], without: int | None = None) -> float:
         if n != without and (row > 0).any()
     ]
     return float(np.median(found)) if found else 0.0
+
+
+def usual_harm(harms: NDArray[np.float64], client: int) -> float:
+    """How much the other sites' updates change each other's loss, up or down."""
+    known = [np.abs(row[row != UNKNOWN]) for n, row in enumerate(harms) if n != client]
+    found = [float(np.median(row)) for row in known if len(row) >= ENOUGH]
+    return max(LEAST, float(np.median(found))) if found else AT_FIRST
 
 
 def capped(standings: Arrays, client: int, samples: int) -> int:
@@ -104,33 +111,28 @@ def decided(
         reason, at_once = _fault(standings, n, one)
         heard = not math.isnan(one.harm)
         if heard:
-            step = min(one.harm, MOST_HARM) - HARMLESS
-            after["harm"][n] = max(0.0, standings["harm"][n] + step)
-        # Also of refused updates: a liar's own sense says nothing of the others'.
-        leads_down = _leads_down(standings["senses"], n)
-        if heard and math.isfinite(one.sense):
-            after["senses"][n] = [*standings["senses"][n][1:], np.clip(one.sense, -3, 3)]
-            if leads_down:
-                step = float(np.clip(one.sense, -MOST_SENSE, MOST_SENSE)) + LEAN
-                after["sense"][n] = max(0.0, standings["sense"][n] + step)
-        full = after["harm"][n] >= HARM_FULL or after["sense"][n] >= SENSE_FULL
-        if full and not reason:
-            reason = "did harm to the other sites' scores again and again"
+            harm = float(np.clip(one.harm, -MOST, MOST))
+            step = np.clip(harm / usual_harm(standings["harms"], n), -MOST, MOST) - EXPECTED
+            after["counter"][n] = np.clip(standings["counter"][n] + step, 0.0, FULL)
+            after["harms"][n] = [*standings["harms"][n][1:], harm]
         aside = bool(standings["set_aside"][n])
+        room = np.count_nonzero(after["set_aside"]) < (len(after["set_aside"]) - 1) // 2
+        full = bool(after["counter"][n] >= FULL)
+        named = not aside and bool(room) and (at_once or full)
+        if full and (named or aside) and not reason:
+            reason = "does harm to the other sites' scores again and again"
         good = heard and not reason and one.harm <= HARMLESS
         after["good"][n] = standings["good"][n] + 1 if good else 0
-        calm = after["harm"][n] < HARM_FULL / 2 and after["sense"][n] < SENSE_FULL / 2
-        back = aside and bool(after["good"][n] >= GOOD and calm)
-        room = np.count_nonzero(after["set_aside"]) < (len(after["set_aside"]) - 1) // 2
-        named = not aside and bool(room) and (at_once or bool(full))
+        back = aside and bool(after["good"][n] >= GOOD and after["counter"][n] < FULL / 2)
         if named or back:
             after["set_aside"][n] = slot if named else 0
             after["good"][n] = 0
         if aside and not back:
             reason = reason or "is set aside until its updates have been good for a while"
-        found[n] = Verdict(not reason and not named, reason, named, back)
+        found[n] = Verdict(not reason, reason, named, back)
         if found[n].counts:
-            for name, value in (("lengths", one.length), ("sizes", float(one.samples))):
+            size = float(capped(standings, n, one.samples))
+            for name, value in (("lengths", one.length), ("sizes", size)):
                 after[name][n] = [*standings[name][n][1:], value]
     return after, found
 
@@ -146,18 +148,4 @@ def _fault(standings: Arrays, n: int, one: Evidence) -> tuple[str, bool]:
     if one.harm > REFUSED:
         times = math.exp(min(one.harm, 200.0))
         return f"makes the loss of the other sites {times:.3g} times as large", one.harm > RUINOUS
-    if one.sense > UPHILL and _leads_down(standings["senses"], n):
-        return "leads away from what helps the other sites", False
     return "", False
-
-
-def _leads_down(senses: NDArray[Any], n: int) -> bool:
-    """Whether the others' updates are known to lead down, by two sites with five each at least.
-
-    A quarter of them may look otherwise: there may be other liars among them.
-    """
-    known = [
-        float(np.median(row)) for m, row in enumerate(senses) if m != n and (row != UNKNOWN).all()
-    ]
-    down = sum(one < DOWNHILL for one in known)
-    return len(known) >= 2 and 4 * down >= 3 * len(known)
