@@ -8,7 +8,15 @@ import dataclasses
 import numpy as np
 import pytest
 from reference.extension import member
-from reference.federations import clients, experiment, first_weights, flat, model_bytes
+from reference.federations import (
+    assert_same_run,
+    clients,
+    experiment,
+    first_weights,
+    flat,
+    model_bytes,
+    run,
+)
 
 from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators import AGGREGATORS, aggregate
@@ -121,6 +129,12 @@ def test_a_memory_is_finite_arrays_and_is_not_changed_in_place(rule):
             for name, leaf in server.state.items()
         }
     assert isinstance(rule, Remembering) or not server.state
+
+
+def test_a_run_goes_on_from_any_slot_with_what_its_rule_remembers(rule):
+    e = experiment(aggregator=rule, clients=clients(5, probability=0.5), slots=5)
+    whole = run(e)
+    assert_same_run(run(e, whole[3].state), whole[4:])
 
 
 def test_a_client_that_is_enrolled_later_is_heard(rule):
