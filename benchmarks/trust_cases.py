@@ -26,7 +26,7 @@ RULES: dict[str, dict[str, Any]] = {
     )
 }
 RULES["guard"] = {"aggregation.guard": "on"}
-RULES["guard, median"] = {"aggregation.guard": "on", "aggregation.rule": "median"}
+RULES["guard+median"] = {"aggregation.guard": "on", "aggregation.rule": "median"}
 SITES = {5: 1, 10: 2}
 """How many of so many sites lie."""
 GONE = "gone"
