@@ -114,10 +114,9 @@ def test_a_claim_weighs_at_most_twice_the_others_usual_one():
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_the_median_is_scipys(count):
     points = drawn(count)
-    rule = AGGREGATORS.find("median")
-    found = rule({"w": points[0]}, [{"w": point} for point in points], [1, 10**6, 3, 4, 5][:count])
+    found = Server("median")(dict(enumerate(points)), sizes={1: 10**6})
     expected = scipy.stats.quantile(points, 0.5, axis=0)
-    np.testing.assert_allclose(found["w"], expected, rtol=1e-14)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +170,32 @@ def test_of_two_the_geometric_median_is_the_mean_and_claims_are_capped():
     found = server({0: a, 1: b, 2: c}, sizes={2: 10**6})
     np.testing.assert_allclose(found, weiszfeld(np.stack([a, b, c]), np.ones(3)), atol=1e-9)
     found = server({0: a, 2: c}, sizes={2: 10**6})
-    np.testing.assert_allclose(found, (a + c) / 2)
+    np.testing.assert_allclose(found, (a + 2 * c) / 3)
+
+
+@pytest.mark.parametrize(
+    "name", ["median", "trimmed-mean", "geometric-median", "krum", "multi-krum"]
+)
+def test_too_few_updates_to_compare_are_shortened_as_by_norm_clip(name):
+    server, clip = Server(name), Server("norm-clip")
+    for updates in ({0: of_length(1.0, 0)}, {1: of_length(1.2, 1), 2: of_length(40.0, 2)}):
+        np.testing.assert_array_equal(server(updates), clip(updates))
+    assert server.told == {"shortened": [2]}
+
+
+MIDDLES = {
+    "median": lambda points: np.median(points, axis=0),
+    "trimmed-mean": lambda points: scipy.stats.trim_mean(points, 0.21, axis=0),
+    "geometric-median": lambda points: weiszfeld(points, np.ones(len(points))),
+}
+
+
+@pytest.mark.parametrize("name", MIDDLES)
+def test_enough_updates_are_taken_as_they_are_however_long(name):
+    points = np.stack([of_length(10.0**n, n) for n in range(5)])
+    server = Server(name)
+    np.testing.assert_allclose(server(dict(enumerate(points))), MIDDLES[name](points), rtol=1e-12)
+    assert server.told == {}
 
 
 # Krum

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from fedkoopman.federation.aggregators.aggregator import Step
 from fedkoopman.federation.aggregators.clipping import weighted_mean
 from fedkoopman.federation.aggregators.history import (
-    History,
     capped_sizes,
     first_history,
     flat,
     norm_of,
     step_of,
     usual_length,
+    with_slot,
 )
 from fedkoopman.federation.messages import Arrays
 
@@ -48,7 +48,7 @@ class Adaptive:
     ) -> Step:
         """The mean by weights that fall with the deviation."""
         steps = {n: step_of(current, update) for n, update in updates.items()}
-        history = History(**memory).with_slot(problem.clients, steps, sizes)
+        history = with_slot(memory, problem.clients, steps, sizes)
         most = problem.aggregation.clip * usual_length(history.norms)
         factors = {n: _factor(norm_of(step), most) for n, step in steps.items()}
         capped, largest = capped_sizes(sizes, history.sizes), max(factors.values())

@@ -17,12 +17,7 @@ import numpy as np
 
 from fedkoopman.federation.aggregators.aggregator import Step
 from fedkoopman.federation.aggregators.clipping import clipped_mean
-from fedkoopman.federation.aggregators.history import (
-    History,
-    first_history,
-    step_of,
-    usual_length,
-)
+from fedkoopman.federation.aggregators.history import first_history, step_of, with_slot
 from fedkoopman.federation.messages import Arrays
 
 if TYPE_CHECKING:
@@ -51,14 +46,12 @@ class CentredClip:
     ) -> Step:
         """The mean of steps that are shortened towards the centre, weighted by capped sizes."""
         steps = {n: step_of(current, update) for n, update in updates.items()}
-        centre, before = memory["centre"], History(memory["norms"], memory["sizes"])
-        history = before.with_slot(problem.clients, steps, sizes)
-        radius = problem.aggregation.clip * usual_length(history.norms)
-        found = clipped_mean(current, updates, steps, sizes, history, radius=radius, centre=centre)
+        history = with_slot(memory, problem.clients, steps, sizes)
+        centre = memory["centre"]
+        found = clipped_mean(problem, current, updates, steps, sizes, history, centre=centre)
         taken = step_of(current, found.arrays)
         after = MOMENTUM * centre + (1 - MOMENTUM) * taken
-        told = {"shortened": found.shortened} if found.shortened else {}
-        return Step(found.arrays, {"centre": after, **history._asdict()}, told)
+        return found._replace(memory={"centre": after, **found.memory})
 
 
 AGGREGATOR = CentredClip()

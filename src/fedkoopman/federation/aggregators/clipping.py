@@ -2,16 +2,21 @@
 
     centre c, radius τ:   δ_n → c + (δ_n − c) · min(1, τ / ‖δ_n − c‖)
 
+τ is `aggregation.clip` usual lengths. This is `norm-clip`, and what other rules do with a slot that
+has too few updates to be compared with each other: one client then moves the model no further than
+a usual step or two.
+
 An update whose step is short enough is taken as it is, not rebuilt from its step, so that a single
 one comes back exactly.
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.federation.aggregators.aggregator import Step
 from fedkoopman.federation.aggregators.history import (
     History,
     Vector,
@@ -19,19 +24,17 @@ from fedkoopman.federation.aggregators.history import (
     capped_sizes,
     flat,
     norm_of,
+    usual_length,
 )
 from fedkoopman.federation.messages import Arrays
 
-__all__ = ["Clipped", "clipped_mean", "weighted_mean"]
+if TYPE_CHECKING:
+    from fedkoopman.federation.algorithm import Problem
 
+__all__ = ["FEW", "clipped_mean", "weighted_mean"]
 
-class Clipped(NamedTuple):
-    """What clipping made of a slot's updates."""
-
-    arrays: dict[str, NDArray]
-    """The next arrays."""
-    shortened: list[int]
-    """Clients whose steps were too long."""
+FEW = 2
+"""Updates among which there is no middle."""
 
 
 def weighted_mean(
@@ -46,24 +49,26 @@ def weighted_mean(
 
 
 def clipped_mean(
+    problem: "Problem",
     current: Arrays,
     updates: Mapping[int, Arrays],
     steps: Mapping[int, Vector],
     sizes: Mapping[int, int],
     history: History,
     *,
-    radius: float,
     centre: Vector | None = None,
-) -> Clipped:
+) -> Step:
     """The mean of updates whose steps are shortened, weighted by their capped sizes.
+
+    Its memory is the history; the record tells whose steps were too long.
 
     Arguments:
         steps: of the updates.
         sizes: as claimed.
         history: with this slot.
-        radius: τ.
         centre: c; None for 0.
     """
+    radius = problem.aggregation.clip * usual_length(history.norms)
     model, vectors, shortened = flat(current), dict[int, Vector](), list[int]()
     for n, update in updates.items():
         apart = steps[n] if centre is None else steps[n] - centre
@@ -74,4 +79,5 @@ def clipped_mean(
             short = apart * (radius / length)
             vectors[n] = model + (short if centre is None else centre + short)
             shortened.append(n)
-    return Clipped(weighted_mean(current, vectors, capped_sizes(sizes, history.sizes)), shortened)
+    found = weighted_mean(current, vectors, capped_sizes(sizes, history.sizes))
+    return Step(found, history._asdict(), {"shortened": shortened} if shortened else {})

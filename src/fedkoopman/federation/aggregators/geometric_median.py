@@ -12,15 +12,15 @@ import numpy as np
 from jaxtyping import Float
 
 from fedkoopman.federation.aggregators.aggregator import Step
-from fedkoopman.federation.aggregators.clipping import weighted_mean
+from fedkoopman.federation.aggregators.clipping import FEW, clipped_mean
 from fedkoopman.federation.aggregators.history import (
     arrays_of,
     capped_sizes,
+    first_history,
     flat,
     lower_median,
-    noted,
-    padded,
     step_of,
+    with_slot,
 )
 from fedkoopman.federation.messages import Arrays
 
@@ -57,11 +57,11 @@ def weiszfeld(
 
 
 class GeometricMedian:
-    """Remembers how many samples the clients claimed."""
+    """Remembers what `norm-clip` does: claimed sizes, and for slots with few updates lengths."""
 
     def begin(self, problem: "Problem", arrays: Arrays) -> Arrays:
         """Nothing is known."""
-        return {"sizes": np.zeros((problem.clients, problem.aggregation.history))}
+        return first_history(problem.clients, problem.aggregation.history)._asdict()
 
     def step(
         self,
@@ -71,22 +71,19 @@ class GeometricMedian:
         updates: Mapping[int, Arrays],
         sizes: Mapping[int, int],
     ) -> Step:
-        """The geometric median of the updates, by capped sizes; of one or two, their mean.
+        """The geometric median of the updates, by capped sizes.
 
         Of two, the one with the greater weight would be the geometric median: half of what was
-        learned would be lost, and nothing gained, as two do not tell who lies.
+        learned would be lost, and nothing gained, as two do not tell who lies. Their mean is taken,
+        with steps shortened as by `norm-clip`.
         """
-        counts = {n: float(size) for n, size in sizes.items()}
-        history = noted(padded(memory["sizes"], problem.clients), counts)
-        weights = capped_sizes(sizes, history, CAP)
-        if len(updates) < 3:
-            vectors = {n: flat(update, current) for n, update in updates.items()}
-            found = weighted_mean(current, vectors, weights)
-        else:
-            steps = np.stack([step_of(current, update) for update in updates.values()])
-            middle = weiszfeld(steps, np.array(list(weights.values())))
-            found = arrays_of(current, flat(current) + middle)
-        return Step(found, {"sizes": history}, {})
+        steps = {n: step_of(current, update) for n, update in updates.items()}
+        history = with_slot(memory, problem.clients, steps, sizes)
+        if len(updates) <= FEW:
+            return clipped_mean(problem, current, updates, steps, sizes, history)
+        weights = capped_sizes(sizes, history.sizes, CAP)
+        middle = weiszfeld(np.stack(list(steps.values())), np.array(list(weights.values())))
+        return Step(arrays_of(current, flat(current) + middle), history._asdict(), {})
 
 
 AGGREGATOR = GeometricMedian()

@@ -31,6 +31,7 @@ __all__ = [
     "padded",
     "step_of",
     "usual_length",
+    "with_slot",
 ]
 
 Vector = NDArray[np.float64]
@@ -140,20 +141,6 @@ class History(NamedTuple):
         """Which clients have sent something."""
         return self.sizes[:, -1] > 0
 
-    def with_slot(
-        self, clients: int, steps: Mapping[int, Vector], sizes: Mapping[int, int]
-    ) -> "History":
-        """The histories after a slot.
-
-        Arguments:
-            clients: how many there are now.
-        """
-        lengths = {n: norm_of(step) for n, step in steps.items()}
-        counts = {n: float(size) for n, size in sizes.items()}
-        return History(
-            noted(padded(self.norms, clients), lengths), noted(padded(self.sizes, clients), counts)
-        )
-
 
 def first_history(clients: int, updates: int) -> History:
     """Nothing is known yet.
@@ -162,3 +149,22 @@ def first_history(clients: int, updates: int) -> History:
         updates: how many of each client are remembered.
     """
     return History(np.zeros((clients, updates)), np.zeros((clients, updates)))
+
+
+def with_slot(
+    memory: Arrays, clients: int, steps: Mapping[int, Vector], sizes: Mapping[int, int]
+) -> History:
+    """The histories after a slot.
+
+    Lengths are noted as they were sent: a few clients do not move their median.
+
+    Arguments:
+        memory: of a rule, with the histories in it.
+        clients: how many there are now.
+    """
+    lengths = {n: norm_of(step) for n, step in steps.items()}
+    counts = {n: float(size) for n, size in sizes.items()}
+    return History(
+        noted(padded(memory["norms"], clients), lengths),
+        noted(padded(memory["sizes"], clients), counts),
+    )

@@ -17,13 +17,12 @@ from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators.aggregator import Step
 from fedkoopman.federation.aggregators.clipping import clipped_mean, weighted_mean
 from fedkoopman.federation.aggregators.history import (
-    History,
     capped_sizes,
     first_history,
     flat,
     padded,
     step_of,
-    usual_length,
+    with_slot,
 )
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.options import AggregationOptions
@@ -91,18 +90,15 @@ class Krum:
         """
         options = problem.aggregation
         fresh = {n: step_of(current, update) for n, update in updates.items()}
-        before = History(memory["norms"], memory["sizes"])
-        history = before.with_slot(problem.clients, fresh, sizes)
+        history = with_slot(memory, problem.clients, fresh, sizes)
         steps = padded(memory["steps"], len(history.norms)).copy()
         for n, step in fresh.items():
             steps[n] = step
         after = {"steps": steps, **history._asdict()}
         heard = np.flatnonzero(history.heard)
         if len(heard) <= 2 * options.liars + 2:
-            radius = options.clip * usual_length(history.norms)
-            clipped = clipped_mean(current, updates, fresh, sizes, history, radius=radius)
-            told = {"shortened": clipped.shortened} if clipped.shortened else {}
-            return Step(clipped.arrays, after, told)
+            clipped = clipped_mean(problem, current, updates, fresh, sizes, history)
+            return clipped._replace(memory=after)
         order = heard[np.argsort(krum_scores(steps[heard], options.liars), kind="stable")]
         good = [int(n) for n in order[: len(heard) - options.liars] if n in fresh]
         left_out = [n for n in fresh if n not in good]

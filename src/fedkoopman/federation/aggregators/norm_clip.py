@@ -9,12 +9,7 @@ from typing import TYPE_CHECKING
 
 from fedkoopman.federation.aggregators.aggregator import Step
 from fedkoopman.federation.aggregators.clipping import clipped_mean
-from fedkoopman.federation.aggregators.history import (
-    History,
-    first_history,
-    step_of,
-    usual_length,
-)
+from fedkoopman.federation.aggregators.history import first_history, step_of, with_slot
 from fedkoopman.federation.messages import Arrays
 
 if TYPE_CHECKING:
@@ -36,16 +31,10 @@ class NormClip:
         updates: Mapping[int, Arrays],
         sizes: Mapping[int, int],
     ) -> Step:
-        """The mean of shortened steps, weighted by capped sizes.
-
-        Lengths are remembered as they were sent: a few clients do not move their median.
-        """
+        """The mean of shortened steps, weighted by capped sizes."""
         steps = {n: step_of(current, update) for n, update in updates.items()}
-        history = History(**memory).with_slot(problem.clients, steps, sizes)
-        radius = problem.aggregation.clip * usual_length(history.norms)
-        found = clipped_mean(current, updates, steps, sizes, history, radius=radius)
-        told = {"shortened": found.shortened} if found.shortened else {}
-        return Step(found.arrays, history._asdict(), told)
+        history = with_slot(memory, problem.clients, steps, sizes)
+        return clipped_mean(problem, current, updates, steps, sizes, history)
 
 
 AGGREGATOR = NormClip()

@@ -11,6 +11,8 @@ import numpy as np
 
 from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators.aggregator import Step
+from fedkoopman.federation.aggregators.clipping import FEW, clipped_mean
+from fedkoopman.federation.aggregators.history import first_history, step_of, with_slot
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.options import AggregationOptions
 
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class TrimmedMean:
-    """f is `aggregation.liars`; nothing is remembered."""
+    """f is `aggregation.liars`; remembers what `norm-clip` does, for slots with few updates."""
 
     def check(self, options: AggregationOptions, clients: int) -> None:
         """Liars must be fewer than half."""
@@ -31,8 +33,8 @@ class TrimmedMean:
             )
 
     def begin(self, problem: "Problem", arrays: Arrays) -> Arrays:
-        """Nothing."""
-        return {}
+        """Nothing is known."""
+        return first_history(problem.clients, problem.aggregation.history)._asdict()
 
     def step(
         self,
@@ -42,18 +44,22 @@ class TrimmedMean:
         updates: Mapping[int, Arrays],
         sizes: Mapping[int, int],
     ) -> Step:
-        """The trimmed mean; claimed sizes play no part.
+        """The trimmed mean; of one or two updates the mean, with steps shortened as by `norm-clip`.
 
-        Of 2f updates or fewer, as many are dropped as leave one or two: three are as good as their
-        median, and one or two as their mean.
+        Of 2f updates or fewer, as many are dropped as leave one or two. Claimed sizes play no part.
         """
+        steps = {n: step_of(current, update) for n, update in updates.items()}
+        history = with_slot(memory, problem.clients, steps, sizes)
         count = len(updates)
+        if count <= FEW:
+            equal = dict.fromkeys(updates, 1)
+            return clipped_mean(problem, current, updates, steps, equal, history)
         drop = min(problem.aggregation.liars, (count - 1) // 2)
         found = {}
         for name, value in current.items():
             ordered = np.sort([np.float64(one[name]) for one in updates.values()], axis=0)
             found[name] = ordered[drop : count - drop].mean(axis=0).astype(value.dtype)
-        return Step(found, {}, {})
+        return Step(found, history._asdict(), {})
 
 
 AGGREGATOR = TrimmedMean()
