@@ -92,6 +92,7 @@ def page(results: dict[Case, dict[str, Any]], slots: int, first: int) -> str:
         f"two of 10, lie from slot {first} on.",
         "One number per seed: E (mean of the last 50 slots) over E of the plain mean without the "
         "liars, on the same draws; in the row `none` over the plain mean with all sites honest.",
+        "Attacks that are missing and cells that are empty were not run (`--only`).",
     ]
     if any("guard" in rule for rule in rules):
         lines.append(
