@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 from reference.extension import EXTENSION, file_of
+from reference.federations import experiment, final, model_bytes, run
 
 from fedkoopman.config.formats import FORMATS
 from fedkoopman.estimation import ESTIMATORS
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.combining import without_memory
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.sensors import SENSORS
@@ -38,6 +40,17 @@ def test_every_registry_has_a_member_in_the_example_which_the_page_shows(registr
     [suite] = re.findall(row, PAGE)
     laws = (REPOSITORY / "tests" / "laws" / suite).read_text(encoding="utf-8")
     assert any(way in laws for way in (f'member("{module}"', f"file_of('{module}')"))
+
+
+def test_the_rule_with_a_memory_works_as_it_is_printed() -> None:
+    [code] = re.findall(r"^```py\n(import numpy.*?class Furthest.*?)^```", PAGE, re.M | re.S)
+    namespace: dict = {}
+    exec(code, namespace)
+    e = experiment(aggregator=namespace["AGGREGATOR"])
+    told = [outcome.record["furthest"] for outcome in run(e) if outcome.record["active"]]
+    assert told and set(told) <= {0, 1, 2}
+    model = without_memory(run(e)[-1].state.arrays)
+    assert model_bytes(model) == final(run(experiment()))  # the mean's
 
 
 def test_the_page_and_the_package_have_nothing_else() -> None:

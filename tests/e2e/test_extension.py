@@ -37,7 +37,7 @@ REGISTRIES = {
     "range": SENSORS,
     "cubature": ESTIMATORS,
     "fuller-half": POLICIES,
-    "trimmed-mean": AGGREGATORS,
+    "equal-mean": AGGREGATORS,
     "affine-sums": ALGORITHMS,
     "linear": KINDS,
     "jsonl": FORMATS,
@@ -130,7 +130,7 @@ epochs = 1
 [policy]
 name = "fuller-half"
 [aggregation]
-rule = "trimmed-mean"
+rule = "equal-mean"
 [evaluation]
 trajectories = 2
 horizon = 2
@@ -139,7 +139,7 @@ BY_FILE = {
     "system.name": f"{file_of('rossler')}:SYSTEM",
     "estimation.method": f"{file_of('cubature')}:ESTIMATOR",
     "policy.name": f"{file_of('fuller_half')}:POLICY",
-    "aggregation.rule": f"{file_of('trimmed_mean')}:AGGREGATOR",
+    "aggregation.rule": f"{file_of('equal_mean')}:AGGREGATOR",
     "clients.sensor.kind": f"{file_of('ranges')}:SENSOR",
 }
 INSTEAD = {

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.aggregators.aggregator import Remembering, aggregate
+from fedkoopman.federation.aggregators.aggregator import Remembering, aggregate, take_step
 from fedkoopman.federation.algorithm import Answered, Problem
 from fedkoopman.federation.messages import Arrays
 
@@ -55,6 +55,6 @@ def combined(
     if not isinstance(rule, Remembering):
         return aggregate(rule, current, list(updates.values()), list(sizes.values())), {}, {}
     before = {n.removeprefix(RULE): leaf for n, leaf in state.items() if n.startswith(RULE)}
-    step = rule.step(problem, before, current, updates, sizes)
-    memory = {f"{RULE}{name}": np.asarray(leaf) for name, leaf in step.memory.items()}
+    step = take_step(rule, problem, before, current, updates, sizes)
+    memory = {f"{RULE}{name}": leaf for name, leaf in step.memory.items()}
     return dict(step.arrays), memory, dict(step.told)

@@ -93,7 +93,13 @@ def served(out: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, {"policy.name": "random"}, {"policy.name": "round-robin"}, {"policy.segments": [1, 2, 3]}],
+    [
+        {},
+        {"policy.name": "random"},
+        {"policy.name": "round-robin"},
+        {"policy.segments": [1, 2, 3]},
+        {"aggregation.rule": "centred-clip", "aggregation.clip": 0.5},
+    ],
     ids=str,
 )
 def test_a_served_run_equals_a_local_one(folder: Path, tmp_path: Path, values: dict) -> None:

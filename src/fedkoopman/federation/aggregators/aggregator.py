@@ -77,12 +77,42 @@ def aggregate(
     """What a rule makes of updates, held to its form."""
     with calling(rule, "the aggregator failed"):
         found = finished(rule(current, updates, sizes))
+    return _like(current, found, rule)
+
+
+def take_step(
+    rule: Remembering,
+    problem: "Problem",
+    memory: Arrays,
+    current: Arrays,
+    updates: Mapping[int, Arrays],
+    sizes: Mapping[int, int],
+) -> Step:
+    """What a rule with a memory makes of updates, held to its form."""
+    with calling(rule.step, "the aggregator failed"):
+        found = finished(rule.step(problem, memory, current, updates, sizes))
+    if not isinstance(found, Step):
+        raise InputError(
+            f"the aggregator gave a {type(found).__name__} ({place_of(rule.step)}): give "
+            "Step(arrays, memory, told)"
+        )
+    arrays = _like(current, found.arrays, rule.step)
+    return Step(arrays, _named(found.memory, rule.step), dict(found.told))
+
+
+def _named(found: Any, rule: object) -> dict[str, Any]:
+    """Arrays by name, as a rule gave them."""
     try:
-        arrays = {name: np.asarray(found[name]) for name in found}
+        return {name: np.asarray(found[name]) for name in found}
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(
             f"the aggregator gave a {type(found).__name__} ({place_of(rule)}): give arrays by name"
         ) from error
+
+
+def _like(current: Arrays, found: Any, rule: object) -> dict[str, Any]:
+    """Arrays like the current ones, as a rule should give them."""
+    arrays = _named(found, rule)
     if fault := Schema("", arrays_like(current)).fault(Message("update", arrays)):
         raise InputError(
             f"the aggregator gave {fault} ({place_of(rule)}): give arrays like the current ones"
