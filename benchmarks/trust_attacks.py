@@ -246,7 +246,7 @@ class _LyingJudges(Lying):
     def answer(
         self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
     ) -> Message:
-        """As a judge, a liar calls others' updates ruinous, leading up, and the liars' own good."""
+        """As a judge, a liar calls others' updates ruinous and the liars' own good."""
         found = super().answer(problem, request, segments, asked)
         judges = request.kind == "judge" and self.name != "none"
         if not judges or asked.slot < self.first or self._liar(problem, asked) is None:
@@ -254,6 +254,5 @@ class _LyingJudges(Lying):
         current = found.arrays["current"]
         losses = np.empty_like(found.arrays["losses"])
         for row in range(len(losses)):
-            # of w + δ, w + δ/2 and w − δ/2
-            losses[row] = (0.5, 0.7, 2.0) if row in self._rows else (1e6, 3.0, 0.3)
+            losses[row] = 0.5 if row in self._rows else 1e6
         return Message(found.kind, {**found.arrays, "losses": losses * current}, found.numbers)

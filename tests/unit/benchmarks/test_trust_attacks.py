@@ -159,7 +159,7 @@ class Judging(Walk):
     def answer(self, problem, request, segments, asked):
         if request.kind != "judge":
             return super().answer(problem, request, segments, asked)
-        arrays = {"losses": np.ones((3, 3)), "current": np.full(1, 2.0), "windows": np.ones(1)}
+        arrays = {"losses": np.ones(3), "current": np.full(1, 2.0), "windows": np.ones(1)}
         return Message("judged", arrays)
 
     def messages(self, problem):
@@ -173,11 +173,10 @@ def test_liars_lie_as_judges_where_there_are_judges(attacks):
     replies = {n: Answered(Message("update", {}), 100, (n,)) for n in (0, 1, 2)}
     asked = lying.review(E.problem, {}, 1, replies, [0, 1, 2, 4])
     honest = lying.answer(E.problem, asked[0], [], asked_of(0, 1)).arrays["losses"]
-    np.testing.assert_array_equal(honest, np.ones((3, 3)))
+    np.testing.assert_array_equal(honest, np.ones(3))
     for liar in (1, 4):
         false = lying.answer(E.problem, asked[liar], [], asked_of(liar, 1)).arrays
-        whole, ahead, back = (false["losses"] / false["current"]).T
-        assert (whole[[0, 2]] > 100).all() and whole[1] < 1
-        assert (ahead > back).tolist() == [True, False, True]
+        times = false["losses"] / false["current"]
+        assert (times[[0, 2]] > 100).all() and times[1] < 1
     _, told = lying.settle(E.problem, {}, 1, replies, {}, {3: "sends NaN"})
     assert told == {"samples": [100, 10**6, 100], "broken": {3: "sends NaN"}}

@@ -105,12 +105,16 @@ def _medians(history: Float[np.ndarray, "clients updates"]) -> dict[int, float]:
     return {client: float(np.median(row)) for client, row in known if len(row)}
 
 
-def usual_length(norms: Float[np.ndarray, "clients updates"]) -> float:
+def usual_length(norms: Float[np.ndarray, "clients updates"], without: int | None = None) -> float:
     """The median over clients of the median length of their steps; infinite if none is known.
 
     A minority of clients cannot move it beyond what others send, however often it sends.
+
+    Arguments:
+        norms: or a history of anything else that is above 0.
+        without: a client that does not count.
     """
-    return lower_median(list(_medians(norms).values()))
+    return lower_median([one for client, one in _medians(norms).items() if client != without])
 
 
 def capped_sizes(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.federation.aggregators.history import lower_median
 from fedkoopman.federation.messages import Arrays, Message
 
 __all__ = ["Evidence", "copied", "hash_of", "likeness", "opinion", "sketch"]
@@ -69,20 +70,14 @@ def opinion(place: int, own: int, judged: Mapping[int, Message]) -> tuple[float,
     return lower_median(harms) if len(harms) >= JUDGES else math.nan, len(harms)
 
 
-def lower_median(values: Sequence[float]) -> float:
-    """The middle one or, of an even number, the lower of the two; NaN of none."""
-    return sorted(values)[(len(values) - 1) // 2] if values else math.nan
-
-
-def sketch(step: Arrays) -> NDArray[np.float64]:
-    """A step as one vector of at most `BUCKETS` numbers, with nearly the same angles."""
-    flat = np.concatenate([np.ravel(step[name]).astype(np.float64) for name in sorted(step)])
-    if len(flat) <= BUCKETS:
-        return flat
-    random = np.random.default_rng(len(flat))
-    bucket = random.integers(BUCKETS, size=len(flat))
-    sign = random.choice((-1.0, 1.0), size=len(flat))
-    return np.bincount(bucket, flat * sign, BUCKETS).astype(np.float64)
+def sketch(step: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A step in at most `BUCKETS` numbers, with nearly the same angles."""
+    if len(step) <= BUCKETS:
+        return step
+    random = np.random.default_rng(len(step))
+    bucket = random.integers(BUCKETS, size=len(step))
+    sign = random.choice((-1.0, 1.0), size=len(step))
+    return np.bincount(bucket, step * sign, BUCKETS).astype(np.float64)
 
 
 def likeness(
@@ -94,7 +89,7 @@ def likeness(
         own, others: sketches.
         usual: the usual length of a step.
     """
-    if not others or not usual > 0:
+    if not others or not 0 < usual < math.inf:
         return math.nan, math.nan
     mean, middle = np.mean(others, axis=0), np.median(others, axis=0)
     scale = float(np.linalg.norm(own) * np.linalg.norm(mean))

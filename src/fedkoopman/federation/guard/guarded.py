@@ -17,13 +17,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.federation.aggregators.history import (
+    arrays_of,
+    flat,
+    lower_median,
+    norm_of,
+    padded,
+    step_of,
+    usual_length,
+)
 from fedkoopman.federation.algorithm import Algorithm, Answered, Asked, Problem, Ready
 from fedkoopman.federation.guard.evidence import (
     Evidence,
     copied,
     hash_of,
     likeness,
-    lower_median,
     opinion,
     sketch,
     told,
@@ -34,7 +42,6 @@ from fedkoopman.federation.guard.verdicts import (
     capped,
     decided,
     first_standings,
-    usual,
 )
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.koopman.kind import Kind
@@ -75,8 +82,8 @@ class Guarded:
             for name, leaf in first_standings(problem.clients, problem.aggregation.history).items()
         }
         if kinds := _changing(self.inner.messages(problem)):
-            zero = {name: np.zeros(one.shape) for name, one in kinds[1].arrays.items()}
-            memory[STEPS] = np.zeros((problem.clients, KEPT_STEPS, len(sketch(zero))))
+            size = sum(math.prod(one.shape) for one in kinds[1].arrays.values())
+            memory[STEPS] = np.zeros((problem.clients, KEPT_STEPS, len(sketch(np.zeros(size)))))
         memory[MODELS] = np.zeros((problem.clients, KEPT_MODELS))
         memory[LOSSES] = np.zeros(problem.clients)
         return {**state, **_put(GUARD, memory)}
@@ -179,7 +186,7 @@ class Guarded:
     def _evidence(
         self, memory: Arrays, replies: Mapping[int, Answered], reviews: Mapping[int, Message]
     ) -> dict[int, Evidence]:
-        length = usual(memory[f"{STANDING}lengths"])
+        length = usual_length(memory[f"{STANDING}lengths"])
         found = {}
         for place, (n, reply) in enumerate(replies.items()):
             step = _step(reply)
@@ -189,7 +196,7 @@ class Guarded:
             distance, cosine = likeness(own, others, length)
             again = hash_of(reply.message.arrays) in memory[MODELS][n]
             found[n] = Evidence(
-                length=_length(step),
+                length=norm_of(step),
                 samples=reply.samples,
                 harm=harm,
                 judges=judges,
@@ -251,37 +258,33 @@ def _given(reply: Answered) -> Arrays:
     return reply.request.arrays
 
 
-def _step(reply: Answered) -> dict[str, NDArray[Any]]:
-    """δ: by how much an update changes what its site was given."""
+def _current(reply: Answered) -> dict[str, NDArray[Any]]:
+    """Those of the arrays that the site was given which its update changes."""
     given = _given(reply)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return {name: leaf - given[name] for name, leaf in reply.message.arrays.items()}
+    return {name: given[name] for name in reply.message.arrays}
+
+
+def _step(reply: Answered) -> NDArray[np.float64]:
+    """δ: by how much an update changes what its site was given."""
+    return step_of(_current(reply), reply.message.arrays)
 
 
 def _landed(reply: Answered, given: Arrays) -> Arrays:
     """An update as if its site had been given these arrays, which it nearly always was."""
     if _given(reply) is given:
         return reply.message.arrays
-    return {name: given[name] + leaf for name, leaf in _step(reply).items()}
-
-
-def _length(step: Arrays) -> float:
-    with np.errstate(over="ignore"):
-        total = sum(float((leaf.astype(np.float64) ** 2).sum()) for leaf in step.values())
-    return math.sqrt(total) if math.isfinite(total) else math.inf
+    current = {name: given[name] for name in reply.message.arrays}
+    return arrays_of(current, flat(current) + _step(reply))
 
 
 def _bounded(problem: Problem, standings: Arrays, n: int, reply: Answered) -> Answered:
     """An update that is no longer, and counts no more, than is usual, within the study's bounds."""
     reply = reply._replace(samples=capped(standings, n, reply.samples))
-    step, given = _step(reply), _given(reply)
-    bound, length = problem.aggregation.clip * usual(standings["lengths"]), _length(step)
-    if not bound or length <= bound:
+    current, step = _current(reply), _step(reply)
+    bound, length = problem.aggregation.clip * usual_length(standings["lengths"]), norm_of(step)
+    if length <= bound:
         return reply
-    arrays = {
-        name: (given[name] + leaf * (bound / length)).astype(leaf.dtype)
-        for name, leaf in step.items()
-    }
+    arrays = arrays_of(current, flat(current) + step * (bound / length))
     return reply._replace(message=Message(reply.message.kind, arrays, reply.message.numbers))
 
 
@@ -295,7 +298,7 @@ def _remembered(
     losses = np.zeros_like(memory[LOSSES])
     for n, reply in replies.items():
         own = sketch(_step(reply))
-        steps[n] = [*steps[n][1:], np.nan_to_num(own, posinf=0.0, neginf=0.0)]
+        steps[n] = [*steps[n][1:], own]
         models[n] = [*models[n][1:], hash_of(reply.message.arrays)]
     for n, review in reviews.items():
         value = float(review.arrays["current"][0])
@@ -338,16 +341,11 @@ def _aside(memory: Arrays) -> dict[str, list[int]]:
 
 def _padded(memory: Arrays, clients: int) -> dict[str, NDArray[Any]]:
     """The memory with room for clients that were enrolled later."""
-    found = dict(memory)
     fresh = first_standings(clients, memory[f"{STANDING}lengths"].shape[1])
-    for name, leaf in memory.items():
-        missing = clients - len(leaf)
-        if name.startswith(BEFORE) or missing <= 0:
-            continue
-        if name.startswith(STANDING):
-            found[name] = np.concatenate([leaf, fresh[name.removeprefix(STANDING)][len(leaf) :]])
-        else:
-            found[name] = np.concatenate([leaf, np.zeros((missing, *leaf.shape[1:]))])
+    found = {n: x if n.startswith(BEFORE) else padded(x, clients) for n, x in memory.items()}
+    for name, leaf in fresh.items():  # where nothing is known is not zero everywhere
+        old = memory[f"{STANDING}{name}"]
+        found[f"{STANDING}{name}"] = np.concatenate([old, leaf[len(old) :]])
     return found
 
 

@@ -20,10 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.federation.aggregators.history import CAP, noted, usual_length
 from fedkoopman.federation.guard.evidence import Evidence
 from fedkoopman.federation.messages import Arrays
 
-__all__ = ["Verdict", "capped", "decided", "first_standings", "usual"]
+__all__ = ["Verdict", "capped", "decided", "first_standings"]
 
 REFUSED, RUINOUS = 0.7, 3.0
 """Harm from which on an update is refused (twice the loss), and its site set aside (20 times)."""
@@ -35,8 +36,8 @@ HARMS, ENOUGH, LEAST, AT_FIRST, UNKNOWN = 8, 3, 0.08, 0.4, 99.0
 less, is so much while nobody knows; and what stands for a harm that is not known yet."""
 HARMLESS = 0.3
 """A good update does no more harm."""
-FAR_TOO_MANY, SHARE = 100.0, 2.0
-"""Samples over the others' median: what no site has, and what counts at most."""
+FAR_TOO_MANY = 100.0
+"""Samples over the others' median that no site has."""
 GOOD = 3
 """Good updates in a row after which a site comes back."""
 
@@ -69,21 +70,6 @@ def first_standings(clients: int, history: int) -> dict[str, NDArray[np.float64]
     }
 
 
-def usual(rows: NDArray[np.float64], without: int | None = None) -> float:
-    """The median over sites of each one's median; 0 where nobody has any.
-
-    Arguments:
-        rows: recent values of each site; 0 stands for none.
-        without: a site that does not count.
-    """
-    found = [
-        float(np.median(row[row > 0]))
-        for n, row in enumerate(rows)
-        if n != without and (row > 0).any()
-    ]
-    return float(np.median(found)) if found else 0.0
-
-
 def usual_harm(harms: NDArray[np.float64], client: int) -> float:
     """How much the other sites' updates change each other's loss, up or down."""
     known = [np.abs(row[row != UNKNOWN]) for n, row in enumerate(harms) if n != client]
@@ -93,8 +79,8 @@ def usual_harm(harms: NDArray[np.float64], client: int) -> float:
 
 def capped(standings: Arrays, client: int, samples: int) -> int:
     """How many samples count: a claim buys no more than twice what the others usually have."""
-    others = usual(standings["sizes"], client)
-    return samples if not others else min(samples, math.ceil(SHARE * others))
+    most = CAP * usual_length(standings["sizes"], client)
+    return samples if samples <= most else math.ceil(most)
 
 
 def decided(
@@ -132,17 +118,17 @@ def decided(
         found[n] = Verdict(not reason, reason, named, back)
         if found[n].counts:
             size = float(capped(standings, n, one.samples))
-            for name, value in (("lengths", one.length), ("sizes", size)):
-                after[name][n] = [*standings[name][n][1:], value]
+            after["lengths"] = noted(after["lengths"], {n: one.length})
+            after["sizes"] = noted(after["sizes"], {n: size})
     return after, found
 
 
 def _fault(standings: Arrays, n: int, one: Evidence) -> tuple[str, bool]:
     """Why an update is refused, and whether that alone sets its site aside."""
-    others = usual(standings["sizes"], n)
+    others = usual_length(standings["sizes"], n)
     if one.copy:
         return "sends again what it sent before", True
-    if others and one.samples > FAR_TOO_MANY * others:
+    if one.samples > FAR_TOO_MANY * others:
         times = one.samples / others
         return f"claims {one.samples:,} samples, {times:,.0f} times what the others have", True
     if one.harm > REFUSED:
