@@ -21,6 +21,7 @@ from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
+from fedkoopman.federation.quantised import summed
 from fedkoopman.federation.sites import Address, Sites, arrived, held_out, samples
 from fedkoopman.federation.slot import (
     Judged,
@@ -30,6 +31,7 @@ from fedkoopman.federation.slot import (
     fault_of,
     looks_again,
     record_of,
+    summable,
     usual_samples,
 )
 from fedkoopman.federation.streams import subseed
@@ -124,6 +126,8 @@ def _run_slot(
         for n, slots in enumerate(state.buffers)
     )
     buffered, jobs = jobs_of(experiment, scheme, state, buffers)
+    kept, alone = summable(problem, {job.clients[0]: job.request for job in jobs})
+    jobs = [job for job in jobs if job.clients[0] in kept]
 
     def answer(job: Job) -> Message:
         return problem.algorithm.answer(
@@ -135,8 +139,11 @@ def _run_slot(
         reason = fault_of(schemas, job.request, reply)
         judged += [Judged(job.clients[0], job.samples, reply, reason, together=job.clients)]
         judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
-    arrays, told = concluded(problem, state.arrays, slot, judged)
+    judged, total = summed(problem, {job.clients[0]: job.request for job in jobs}, judged)
+    arrays, told = concluded(problem, state.arrays, slot, judged, total)
     again = looks_again(schemas)
+    late = [one.client for one in judged if not one.answered]
+    jobs = [job for job in jobs if job.clients[0] not in late]
     spending = {n for job in jobs if job.spends for n in job.clients}
     spent = tuple(
         (*before, *slots) if again and n in spending else before
@@ -154,6 +161,8 @@ def _run_slot(
         buffered=buffered.tolist(),
         dropped=[n for n in came if slot not in buffers[n]],
         told=told,
+        alone=alone,
+        late=late,
     )
     return State(slot, arrays, after, spent), record, bool(jobs)
 

@@ -18,6 +18,9 @@ from fedkoopman.federation.algorithm import Answered, Problem, Ready
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
 
+FEWEST = 2
+"""Sites of a sum, where only sums may be seen."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -81,6 +84,18 @@ def ask(
     return {n: asked[n] for n in sorted(asked) if here[n]}
 
 
+def summable(
+    problem: Problem, asked: Mapping[int, Message]
+) -> tuple[dict[int, Message], tuple[int, ...]]:
+    """Whom to ask where the server may see only sums, and who has to wait until others are ready.
+
+    A sum of one hides nothing.
+    """
+    if problem.aggregation.secure and len(asked) < FEWEST:
+        return {}, tuple(asked)
+    return dict(asked), ()
+
+
 def looks_again(schemas: Mapping[str, Schema]) -> bool:
     """Whether an algorithm looks at segments that it has spent before."""
     return any(schema.data == "arrived" for schema in schemas.values())
@@ -107,14 +122,24 @@ def fault_of(schemas: Mapping[str, Schema], request: Message, reply: Message) ->
 
 
 def concluded(
-    problem: Problem, state: Arrays, slot: int, judged: Iterable[Judged]
+    problem: Problem,
+    state: Arrays,
+    slot: int,
+    judged: Iterable[Judged],
+    total: Answered | None = None,
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The algorithm's next state from the replies that count; without any, the state stays."""
+    """The algorithm's next state from the replies that count; without any, the state stays.
+
+    Arguments:
+        total: what the replies add up to, where the server sees only that (`quantised`).
+    """
     good = {
         one.client: Answered(one.reply, one.samples, one.together or (one.client,))
         for one in judged
         if one.accepted and one.reply is not None
     }
+    if total is not None:
+        good = {min(total.clients): total}
     if not good:
         return state, {}
     after, told = problem.algorithm.conclude(problem, state, slot, good)
