@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.deploy.site.ledger import ledger_entries
+from fedkoopman.deploy.site.store import state_directory
 
 from .federation import Federation, small_study
 
@@ -18,6 +20,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "random": {"clients__probability": 0.7},
     "round-robin": {"clients__probability": [0.9, 0.5, 0.7]},
 }
+SECURE: dict[str, Any] = {"policy__segments": 2, "aggregation__secure": True}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +33,20 @@ POLICIES: dict[str, dict[str, Any]] = {
 )
 def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
     study = small_study(tmp_path / "field", policy__name=policy, **POLICIES[policy])
+    check_parity(study, tmp_path)
+
+
+@pytest.mark.deploy
+def test_served_is_as_run_where_the_server_sees_only_sums(tmp_path: Path) -> None:
+    study = small_study(tmp_path / "field", **SECURE)
+    check_parity(study, tmp_path)
+    site = tmp_path / "field" / "lab-a" / "site.toml"
+    told = [entry.kinds for entry in ledger_entries(state_directory(site, "lab-a"))]
+    assert "masked update" in told and "update" not in told
+
+
+def check_parity(study: fk.Study, tmp_path: Path) -> None:
+    """The same model, records and comparison, served and locally."""
     with Federation(study).start() as federation:
         federation.finish()
     local = fk.run(study, out=tmp_path / "local")
