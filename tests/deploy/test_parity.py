@@ -11,7 +11,6 @@ import pytest
 
 import fedkoopman as fk
 from fedkoopman.deploy.site.ledger import ledger_entries
-from fedkoopman.deploy.site.store import state_directory
 
 from .federation import Federation, small_study
 
@@ -39,13 +38,12 @@ def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
 @pytest.mark.deploy
 def test_served_is_as_run_where_the_server_sees_only_sums(tmp_path: Path) -> None:
     study = small_study(tmp_path / "field", **SECURE)
-    check_parity(study, tmp_path)
-    site = tmp_path / "field" / "lab-a" / "site.toml"
-    told = [entry.kinds for entry in ledger_entries(state_directory(site, "lab-a"))]
+    federation = check_parity(study, tmp_path)
+    told = [entry.kinds for entry in ledger_entries(federation.state("lab-a"))]
     assert "masked update" in told and "update" not in told
 
 
-def check_parity(study: fk.Study, tmp_path: Path) -> None:
+def check_parity(study: Path, tmp_path: Path) -> Federation:
     """The same model, records and comparison, served and locally."""
     with Federation(study).start() as federation:
         federation.finish()
@@ -61,3 +59,4 @@ def check_parity(study: fk.Study, tmp_path: Path) -> None:
     timeless = [{**record, "seconds": 0} for record in federation.records()]
     assert timeless == [{**record, "seconds": 0} for record in local.records]
     assert any(record["active"] for record in timeless)
+    return federation
