@@ -19,6 +19,7 @@ from fedkoopman.deploy.server.status import read_status
 from fedkoopman.deploy.server.summing import MASKED_STEPS
 from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.preview import preview_lines
+from fedkoopman.deploy.site.store import OPENED
 from fedkoopman.deploy.wire import (
     Answered,
     Ask,
@@ -388,6 +389,11 @@ def test_the_ledger_and_the_preview_say_what_leaves_the_site(
     opened: Sites, tmp_path: Path, folder: Path
 ) -> None:
     assert opened.serve(tmp_path / "out") is not None
+    agent = opened.start("lab-a")
+    slot, sums = json.loads(agent.store.note(OPENED) or "")
+    assert slot == 3 and list(sums) == ["update"]
+    agent.buffer.rewind()  # a restored server may repeat slots
+    assert agent.store.note(OPENED) == ""
     opened.close()
     entries = ledger_entries(tmp_path / "sites" / "lab-a")
     kinds = {entry.kinds for entry in entries}
