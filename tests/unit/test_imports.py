@@ -42,6 +42,7 @@ ORDER = (
 )
 DEPLOY = (
     "wire",
+    "secure",
     "backup",
     "supervisor",
     "provisioning",

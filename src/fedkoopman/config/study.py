@@ -99,6 +99,7 @@ class Study(Section):
         _check_lengths(self)
         _check_recordings(self)
         _check_sites(self)
+        _check_aggregation(self)
 
     @classmethod
     def paper_default(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
@@ -328,6 +329,33 @@ def _check_sites(study: Study) -> None:
                     f"{section.dotted(name)} is {short(given)} but every site says this for "
                     "itself: leave it out, and look into the site files"
                 )
+
+
+def _check_aggregation(study: Study) -> None:
+    """Where the server may see only sums, nothing is asked for that needs single updates."""
+    if not study.aggregation.secure:
+        return
+    why = "aggregation.secure is true, so that the server sees only sums, but "
+    if study.aggregation.rule != "mean":
+        raise InputError(
+            f'{why}aggregation.rule is "{study.aggregation.rule}", which looks at single updates: '
+            'give "mean", or leave out aggregation.secure'
+        )
+    if study.aggregation.guard == "on":
+        raise InputError(
+            f'{why}aggregation.guard is "on", which judges single updates: give "off" or "auto", '
+            "or leave out aggregation.secure"
+        )
+    if study.policy.name in ("random", "round-robin"):
+        raise InputError(
+            f'{why}policy.name is "{study.policy.name}", by which one client trains at a time, and '
+            'a sum of one hides nothing: give "threshold"'
+        )
+    if study.clients.count < 2 or study.scheme in ("single-client", "centralized"):
+        raise InputError(
+            f'{why}with clients.count = {study.clients.count} and scheme = "{study.scheme}" there '
+            "are no two updates to add up: leave out aggregation.secure"
+        )
 
 
 def _check_recordings(study: Study) -> None:

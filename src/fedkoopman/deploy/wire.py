@@ -6,7 +6,9 @@ is checked for its type, unknown fields are refused, and the size of a body is l
 
 A request never asks for data. A site answers what `Polled`, `Answered`, `Evaluated`,
 `Acknowledged` and `Refused` hold, and nothing else. `Ask` and `Answered` carry the messages of the
-study's algorithm: named arrays and numbers, which both sides check against its schemas.
+study's algorithm: named arrays and numbers, which both sides check against its schemas. Where the
+server may see only sums (`aggregation.secure`), four requests take the place of `Ask`: `Offer`,
+`Share`, `Mask` and `Unmask`, the steps of `deploy.secure`; sites stand in them by their places.
 
 `Fleet` is what carries bodies: `flower.fleet.FlowerFleet`, or in tests one without a network.
 """
@@ -26,7 +28,7 @@ from fedkoopman.errors import InputError, PeerError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.version import NUMERICS
 
-PROTOCOL = 2
+PROTOCOL = 3
 LARGEST = 64 * 2**20
 """Bytes of a body."""
 MOST = 8
@@ -36,6 +38,10 @@ HEADER = 2**20
 LONGEST = 2_000
 """Characters of a text in a reply."""
 _LENGTH = struct.Struct(">I")
+
+
+Words = NDArray[np.uint64]
+"""A masked vector."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,47 @@ class Ask:
 
     slot: int
     message: Message
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Make keys for a new session of secure aggregation, and send the public ones."""
+
+    slot: int
+    session: str
+
+
+@dataclass(frozen=True)
+class Share:
+    """Split your secrets among those who sent these keys; so many shares rejoin one."""
+
+    slot: int
+    session: str
+    threshold: int
+    keys: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Answer this message of the algorithm as `Ask` does, but masked.
+
+    Attributes:
+        shares: what the others have sealed for this site, by their places.
+    """
+
+    slot: int
+    session: str
+    shares: Mapping[str, bytes]
+    message: Message
+
+
+@dataclass(frozen=True)
+class Unmask:
+    """Whose masked vectors came: send shares of their seeds, and of the others' keys."""
+
+    slot: int
+    session: str
+    sent: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -111,6 +158,53 @@ class Answered:
 
 
 @dataclass(frozen=True)
+class Offered:
+    """Two public keys, one after the other."""
+
+    site: str
+    slot: int
+    session: str
+    keys: bytes
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Shares that are sealed for the other sites, by their places."""
+
+    site: str
+    slot: int
+    session: str
+    shares: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
+class Masked:
+    """An answer to the message whose digest is `base`, as a masked vector.
+
+    Attributes:
+        reply: the kind of message that is masked.
+    """
+
+    site: str
+    slot: int
+    session: str
+    base: str
+    reply: str
+    words: Words
+
+
+@dataclass(frozen=True)
+class Unmasked:
+    """Shares of the seeds of those whose vectors came, and of the keys of the others."""
+
+    site: str
+    slot: int
+    session: str
+    seeds: Mapping[str, bytes]
+    keys: Mapping[str, bytes]
+
+
+@dataclass(frozen=True)
 class Evaluated:
     """A site's scores: means over its held-out windows.
 
@@ -146,9 +240,11 @@ class Refused:
     reason: str
 
 
-Request = Poll | Ask | Evaluate | Acknowledge
+Request = Poll | Ask | Offer | Share | Mask | Unmask | Evaluate | Acknowledge
 
-Reply = Polled | Answered | Evaluated | Acknowledged | Refused
+Reply = (
+    Polled | Answered | Offered | Shared | Masked | Unmasked | Evaluated | Acknowledged | Refused
+)
 
 REQUESTS, REPLIES = (
     {kind.__name__.lower(): kind for kind in kinds.__args__} for kinds in (Request, Reply)
@@ -241,6 +337,9 @@ def _encode(envelope: Envelope, entries: Sequence[Any]) -> bytes:
         if kind is Message:
             numbers, arrays = _plain(value.numbers), plain(value.arrays, Arrays, key)
             return {"kind": value.kind, "numbers": numbers, "arrays": arrays}
+        if kind == Words:
+            tensors[key] = np.ascontiguousarray(value)
+            return len(value)
         return _plain(value)
 
     said = [
@@ -316,6 +415,8 @@ def _checked(kind: Any, plain: Any, key: str, tensors: dict[str, NDArray[Any]]) 
     def checked(kind: Any, value: Any, key: str) -> Any:
         if kind == Arrays:
             return arrays(key, value)
+        if kind == Words:
+            return _words(tensors.pop(key), value)
         if kind is not Message:
             return CHECKS[kind](value)
         if set(value) != {"kind", "numbers", "arrays"}:
@@ -328,6 +429,8 @@ def _checked(kind: Any, plain: Any, key: str, tensors: dict[str, NDArray[Any]]) 
 
 def _plain(value: Any) -> Any:
     """As JSON has it; what is not finite is null."""
+    if isinstance(value, bytes):
+        return value.hex()
     if isinstance(value, Mapping):
         return {str(name): _plain(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -351,6 +454,28 @@ def _text(value: Any) -> str:
     if not isinstance(value, str) or len(value) > LONGEST or not value.isprintable():
         raise ValueError(f"{str(value)[:50]!r} is no text of one line")
     return value
+
+
+def _bytes(value: Any) -> bytes:
+    return bytes.fromhex(_text(value))
+
+
+def _all_bytes(value: Any) -> dict[str, bytes]:
+    if not isinstance(value, dict):
+        raise ValueError("bytes by name are expected")
+    return {_text(name): _bytes(one) for name, one in value.items()}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise ValueError("a list of texts is expected")
+    return tuple(_text(one) for one in value)
+
+
+def _words(tensor: NDArray[Any], length: Any) -> NDArray[np.uint64]:
+    if tensor.dtype != np.uint64 or tensor.shape != (_whole(length),):
+        raise ValueError("a masked vector consists of words")
+    return tensor
 
 
 def _numbers(value: Any) -> dict[str, float]:
@@ -392,6 +517,9 @@ CHECKS: dict[Any, Callable[[Any], Any]] = {
     int: _whole,
     bool: _flag,
     str: _text,
+    bytes: _bytes,
+    tuple[str, ...]: _texts,
+    Mapping[str, bytes]: _all_bytes,
     Mapping[str, float]: _numbers,
     Mapping[str, Any]: _table,
 }

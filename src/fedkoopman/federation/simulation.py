@@ -21,6 +21,7 @@ from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
+from fedkoopman.federation.quantised import summed
 from fedkoopman.federation.sites import (
     Address,
     Sites,
@@ -38,6 +39,7 @@ from fedkoopman.federation.slot import (
     looks_again,
     record_of,
     second_requests,
+    summable,
     usual_samples,
 )
 from fedkoopman.federation.streams import subseed
@@ -132,6 +134,8 @@ def _run_slot(
         for n, slots in enumerate(state.buffers)
     )
     buffered, jobs = jobs_of(experiment, scheme, state, buffers)
+    kept, alone = summable(problem, {job.clients[0]: job.request for job in jobs})
+    jobs = [job for job in jobs if job.clients[0] in kept]
 
     def answer(job: Job) -> Message:
         return problem.algorithm.answer(
@@ -146,8 +150,11 @@ def _run_slot(
         judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
     second = second_requests(problem, state.arrays, slot, judged, range(problem.clients))
     reviews = _reviews(experiment, scheme, slot, second, workers) if second else {}
-    arrays, told = concluded(problem, state.arrays, slot, judged, reviews)
+    judged, total = summed(problem, {job.clients[0]: job.request for job in jobs}, judged)
+    arrays, told = concluded(problem, state.arrays, slot, judged, reviews, total)
     again = looks_again(schemas)
+    late = [one.client for one in judged if not one.answered]
+    jobs = [job for job in jobs if job.clients[0] not in late]
     spending = {n for job in jobs if job.spends for n in job.clients}
     spent = tuple(
         (*before, *slots) if again and n in spending else before
@@ -165,6 +172,8 @@ def _run_slot(
         buffered=buffered.tolist(),
         dropped=[n for n in came if slot not in buffers[n]],
         told=told,
+        alone=alone,
+        late=late,
     )
     return State(slot, arrays, after, spent), record, bool(jobs)
 

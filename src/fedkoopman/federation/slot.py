@@ -18,6 +18,9 @@ from fedkoopman.federation.algorithm import Answered, Problem, Ready, Reviewing
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
 
+FEWEST = 2
+"""Sites of a sum, where only sums may be seen."""
+
 
 @dataclass(frozen=True)
 class State:
@@ -83,6 +86,18 @@ def ask(
     return {n: asked[n] for n in sorted(asked) if here[n]}
 
 
+def summable(
+    problem: Problem, asked: Mapping[int, Message]
+) -> tuple[dict[int, Message], tuple[int, ...]]:
+    """Whom to ask where the server may see only sums, and who has to wait until others are ready.
+
+    A sum of one hides nothing.
+    """
+    if problem.aggregation.secure and len(asked) < FEWEST:
+        return {}, tuple(asked)
+    return dict(asked), ()
+
+
 def looks_again(schemas: Mapping[str, Schema]) -> bool:
     """Whether an algorithm looks at segments that it has spent before."""
     return any(schema.data == "arrived" for schema in schemas.values())
@@ -138,14 +153,16 @@ def concluded(
     slot: int,
     judged: Iterable[Judged],
     reviews: Mapping[int, Message] | None = None,
+    total: Answered | None = None,
 ) -> tuple[Arrays, dict[str, Any]]:
     """The algorithm's next state from the replies that count; without any, the state stays.
 
     Arguments:
         reviews: replies to the second requests, by client.
+        total: what the replies add up to, where the server sees only that (`quantised`).
     """
     judged = list(judged)
-    good = _good(judged)
+    good = _good(judged) if total is None else {min(total.clients): total}
     if isinstance(problem.algorithm, Reviewing):
         broken = {one.client: one.reason for one in judged if one.reason}
         if not good and not broken:

@@ -22,10 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.data.estimator import HeldOut
-from fedkoopman.federation.algorithm import Problem
+from fedkoopman.federation.algorithm import Answered, Problem
 from fedkoopman.federation.arrivals import schedule
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, NumberField, Schema
+from fedkoopman.federation.quantised import pooled
 from fedkoopman.koopman.kinds.edmd import EDMD
 from fedkoopman.runs.alone import model_alone
 from fedkoopman.runs.benefit import benefit
@@ -39,11 +40,16 @@ from fedkoopman.runs.forecast_errors import (
 )
 from fedkoopman.runs.site_preparation import Sites
 
-__all__ = ["MODELS", "Holdings", "answer", "benefit_entry", "compared", "holdings_of", "schemas"]
+__all__ = [
+    "EVERYBODY", "MODELS", "Holdings", "answer", "benefit_entry", "compared", "hidden",
+    "holdings_of", "schemas",
+]  # fmt: skip
 
 MODELS = ("holding", "alone", "dmd", "edmd", "federated")
 DEGREE, FUNCTIONS = 3, 1000
 """Of the polynomials, and how many there may be: with many states the degree is lower."""
+EVERYBODY = "everybody"
+"""Stands for a site where only the sum over sites is known."""
 BLOCK = 100_000
 """Samples whose sums are made at once."""
 
@@ -134,6 +140,17 @@ def answer(problem: Problem, request: Message, holdings: Holdings) -> Message:
         }
         return Message("sums-to-compare", sums)
     return Message("compared-errors", _errors(problem, request, holdings))
+
+
+def hidden(
+    problem: Problem, request: Message, replies: Mapping[str, Message]
+) -> dict[str, Message]:
+    """What a server sees of replies: their sum alone, where a study asks for that."""
+    known = schemas(problem)
+    if not problem.aggregation.secure or not known[known[request.kind].reply].additive:
+        return dict(replies)
+    everybody = {n: (request, Answered(reply, 0, (n,))) for n, reply in enumerate(replies.values())}
+    return {EVERYBODY: pooled(problem, known, everybody).message} if everybody else {}
 
 
 def compared(

@@ -26,6 +26,7 @@ from fedkoopman.federation.experiment import SCHEMES, Client, Experiment, Filter
 from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.process_noise import with_process_noise
+from fedkoopman.federation.quantised import check_sums
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites
@@ -46,7 +47,7 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
     system = system or system_of(study)
     training, evaluation = study.training, study.evaluation
     w1, w2, w3 = training.loss_weights
-    return Problem(
+    problem = Problem(
         seed=seed,
         system=system,
         architecture=architecture_of(study, system),
@@ -78,6 +79,9 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
         server=options_of(ServerOptions, study.server),
         privacy=options_of(PrivacyOptions, study.privacy),
     )
+    if problem.aggregation.secure:
+        check_sums(problem)
+    return problem
 
 
 def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experiment:

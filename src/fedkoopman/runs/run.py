@@ -21,7 +21,7 @@ from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.model import DeepKoopman
-from fedkoopman.runs.comparison import answer, benefit_entry, compared, holdings_of
+from fedkoopman.runs.comparison import answer, benefit_entry, compared, hidden, holdings_of
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
@@ -224,7 +224,7 @@ def _benefit(one: _Seed, sites: Sites, relift: int) -> dict[str, Any]:
             replies = workers.map(
                 Urgency.TRAIN, lambda own: answer(problem, request, own), holdings.values()
             )
-            return dict(zip(holdings, replies, strict=True))
+            return hidden(problem, request, dict(zip(holdings, replies, strict=True)))
 
         return benefit_entry(problem, compared(problem, one.final, relift, exchange))
 

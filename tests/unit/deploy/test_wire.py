@@ -20,9 +20,17 @@ from fedkoopman.deploy.wire import (
     Envelope,
     Evaluate,
     Evaluated,
+    Mask,
+    Masked,
+    Offer,
+    Offered,
     Poll,
     Polled,
     Refused,
+    Share,
+    Shared,
+    Unmask,
+    Unmasked,
     decode_replies,
     decode_requests,
     digest_of,
@@ -67,6 +75,8 @@ def same(one: object, other: object) -> bool:
         [Poll(3)],
         [Acknowledge(4, 0), Evaluate(4, MODEL, measure=True), Poll(5)],
         [Ask(7, Message("train", MODEL))],
+        [Offer(7, "ab"), Share(7, "ab", 2, {"0": b"\x00\xff", "1": b"k"})],
+        [Mask(7, "ab", {"1": b"sealed"}, Message("train", MODEL)), Unmask(7, "ab", ("0", "10"))],
         [],
     ],
 )
@@ -85,8 +95,27 @@ def test_replies_arrive_as_they_were_made() -> None:
         Acknowledged("lab-a", 3),
         Refused("lab-a", "another study: ask for a new kit"),
     ]
-    _, found = decode_replies(encode_replies(ENVELOPE, batch))
-    assert all(same(vars(a), vars(b)) for a, b in zip(found, batch, strict=True))
+    masked = [
+        Offered("lab-a", 3, "ab", bytes(range(64))),
+        Shared("lab-a", 3, "ab", {"1": b"sealed", "2": b""}),
+        Masked("lab-a", 3, "ab", "b" * 64, "update", np.array([0, 2**64 - 1], np.uint64)),
+        Unmasked("lab-a", 3, "ab", {"0": b"seed"}, {}),
+    ]
+    for said in (batch, masked):
+        _, found = decode_replies(encode_replies(ENVELOPE, said))
+        assert all(same(vars(a), vars(b)) for a, b in zip(found, said, strict=True))
+
+
+def test_a_masked_vector_consists_of_words() -> None:
+    masked = {"kind": "masked", "site": "a", "slot": 1, "session": "s", "base": "b", "reply": "u"}
+    for length, tensor in (
+        (3, np.zeros(3)),
+        (2, np.zeros(3, np.uint64)),
+        (3, np.zeros((3, 1), np.uint64)),
+        ("3", np.zeros(3, np.uint64)),
+    ):
+        with pytest.raises(InputError, match=r"words|count"):
+            decode_replies(said(header({**masked, "words": length}), {"0/words": tensor}))
 
 
 def test_networks_survive_and_others_are_refused() -> None:
@@ -112,6 +141,8 @@ def test_networks_survive_and_others_are_refused() -> None:
 POLL = {"kind": "poll", "slot": 1}
 MESSAGE = {"kind": "train", "numbers": {}, "arrays": ["a"]}
 TRAIN = {"kind": "ask", "slot": 1, "message": MESSAGE}
+OFFER = {"kind": "offer", "slot": 1, "session": "ab"}
+SHARE = {"kind": "share", "slot": 1, "session": "ab", "threshold": 2, "keys": {"0": "00ff"}}
 
 
 @pytest.mark.parametrize(
@@ -140,6 +171,12 @@ TRAIN = {"kind": "ask", "slot": 1, "message": MESSAGE}
         (said(header({**TRAIN, "message": {**MESSAGE, "code": "x"}})), "fields of a message"),
         (said(header({**TRAIN, "message": {**MESSAGE, "numbers": {"n": "1"}}})), "no number"),
         (said(header({**TRAIN, "message": {**MESSAGE, "kind": 3}})), "no text"),
+        (said(header({**OFFER, "session": 3})), "no text"),
+        (said(header({**SHARE, "keys": {"0": "0g"}})), "cannot be read"),
+        (said(header({**SHARE, "keys": {"0": 3}})), "no text"),
+        (said(header({**SHARE, "keys": ["00"]})), "bytes by name"),
+        (said(header({**SHARE, "threshold": -1})), "no count"),
+        (said(header({**OFFER, "kind": "unmask", "sent": "01"})), "list of texts"),
         (said([]), "cannot be read"),
         (b"\x00\x00\x00\x02{}", "cannot be read"),
         (said(header({"kind": "poll", "slot": 1}))[:-1], "cannot be read"),

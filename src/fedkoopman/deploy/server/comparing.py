@@ -11,12 +11,14 @@ import numpy as np
 
 from fedkoopman.deploy.server.rounds import Rounds
 from fedkoopman.deploy.server.scores import is_moment, near
+from fedkoopman.deploy.server.summing import sum_of
 from fedkoopman.deploy.server.validation import MOST_SAMPLES, Expected, check_answered
 from fedkoopman.deploy.wire import Answered, Ask
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays, Message
-from fedkoopman.runs.comparison import benefit_entry, compared, schemas
+from fedkoopman.federation.slot import FEWEST
+from fedkoopman.runs.comparison import EVERYBODY, benefit_entry, compared, schemas
 
 __all__ = ["benefit_told", "check_compared"]
 
@@ -42,6 +44,8 @@ def benefit_told(
     known, asked = schemas(problem), list(sites)
 
     def exchange(request: Message) -> dict[str, Message]:
+        if problem.aggregation.secure and known[known[request.kind].reply].additive:
+            return _sum(request)
         found = _replies(rounds, problem.slots, request, asked)
         good = dict[str, Message]()
         for site in [site for site in asked if site in found]:
@@ -57,6 +61,21 @@ def benefit_told(
         if far := [site for site in good if site not in usual]:
             say(f"sums of {', '.join(far)} are far from the others', and not compared with")
         return {site: good[site] for site in usual}
+
+    def _sum(request: Message) -> dict[str, Message]:
+        """The sum of the replies, where the server may see only that."""
+        places = {name: rounds.roster.site(name).identity for name in asked}
+        questions = {name: (place, 0, request) for name, place in places.items()}
+        if len(questions) < FEWEST:
+            return {}
+        summed = sum_of(rounds, problem, known, problem.slots, questions)
+        if summed.total is None:
+            say(f"models by least squares are not compared with: {summed.trouble}")
+            return {}
+        if reason := check_compared(summed.total.message):
+            say(f"models by least squares are not compared with: the sum {reason}")
+            return {}
+        return {EVERYBODY: summed.total.message}
 
     try:
         return benefit_entry(problem, compared(problem, model, relift, exchange))

@@ -50,11 +50,19 @@ from fedkoopman.deploy.server.status import (
     delete_requests,
     readmission_requests,
 )
+from fedkoopman.deploy.server.summing import Summed, sum_of
 from fedkoopman.deploy.server.validation import RECENT, Accepted, Expected, check_answered
 from fedkoopman.deploy.wire import Answered, Evaluated, digest_of
 from fedkoopman.errors import InputError
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.slot import Judged, ask, concluded, record_of, second_requests
+from fedkoopman.federation.slot import (
+    Judged,
+    ask,
+    concluded,
+    record_of,
+    second_requests,
+    summable,
+)
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import METRICS, relift_of
 from fedkoopman.runs.run import Progress
@@ -127,13 +135,15 @@ class Coordinator:
         self._say_all(lines)
         state = self._recorded(state, answers)
         self._crash("polled", slot)
-        asked = self._asked(state, slot, polled)
+        asked, alone = self._asked(state, slot, polled)
         self._crash("decided", slot)
-        found, accepted = self._answers(state, slot, asked)
+        found, accepted, summed = self._answers(state, slot, asked)
         self._crash("validated", slot)
         reviews = self._reviews(state, slot, found, polled)
         self._show("aggregating", state)
-        arrays, told = concluded(self._problem, state.arrays, slot, found.values(), reviews)
+        arrays, told = concluded(
+            self._problem, state.arrays, slot, found.values(), reviews, summed.total
+        )
         self._crash("aggregated", slot)
         spending = [
             name for name, (_, _, request) in asked.items() if self._schemas[request.kind].spends
@@ -141,19 +151,21 @@ class Coordinator:
         state, lines = settled(state, slot, found, spending)
         state, judgements = trusted(state, slot, told, self._rounds.roster.names)
         lines += judgements
+        state, more = all_struck(state, summed.blamed, slot)
+        told = {**told, **summed.told}
         state = replace(
             state,
             slot=slot,
             arrays=arrays,
             updates=(*state.updates, *accepted)[-RECENT:],
             scores=None if any(one.accepted for one in found.values()) else state.scores,
-            pending=self._record(slot, state, polled, arrived, found, told),
+            pending=self._record(slot, state, polled, arrived, found, told, alone),
             seconds=self._seconds(),
         )
         self._show("saving", state)
         self._directory.save(state)
         self._crash("checkpointed", slot)
-        self._say_all(lines)
+        self._say_all([*lines, *more])
         delete_requests(wanted)
         self._page.refresh()
         return state
@@ -217,27 +229,58 @@ class Coordinator:
 
     def _asked(
         self, state: ServerState, slot: int, polled: Counted
-    ) -> dict[str, tuple[int, int, Message]]:
-        """Who is asked what: place, samples that wait, and request, in the order of the roster."""
+    ) -> tuple[dict[str, tuple[int, int, Message]], tuple[int, ...]]:
+        """Who is asked what: place, samples that wait, and request, in the order of the roster;
+        and who is not asked since only sums may be seen, and nobody else is ready."""
         sites = self._rounds.roster.sites
         idle = {s.name for s in sites if s.revoked or state.of(s.name).set_aside}
         ready = {name: one.buffered for name, one in polled.items() if name not in idle}
         waiting = np.array([ready.get(site.name, 0) for site in sites], np.int64)
         present = [site.name in ready for site in sites]
-        asked = ask(self._problem, state.arrays, slot, waiting, present)
-        return {sites[n].name: (n, int(waiting[n]), request) for n, request in asked.items()}
+        chosen = ask(self._problem, state.arrays, slot, waiting, present)
+        asked, alone = summable(self._problem, chosen)
+        if alone:
+            names = ", ".join(sites[n].name for n in alone)
+            line = f"{names} waits until another site is ready, as a sum of one hides nothing"
+            self._rounds.say_once(line, about="alone")
+        elif asked:
+            self._rounds.over("alone")
+        questions = {sites[n].name: (n, int(waiting[n]), one) for n, one in asked.items()}
+        return questions, alone
 
     def _answers(
         self, state: ServerState, slot: int, asked: Mapping[str, tuple[int, int, Message]]
-    ) -> tuple[dict[str, Judged], tuple[Accepted, ...]]:
-        """What those who were asked sent, judged."""
+    ) -> tuple[dict[str, Judged], tuple[Accepted, ...], Summed]:
+        """What those who were asked sent, judged; and its sum, where only that is seen."""
         self._show("training", state, asked=list(asked))
+        if asked and self._problem.aggregation.secure:
+            return self._sum(slot, asked)
         requests = {name: request for name, (_, _, request) in asked.items()}
         answers = self._rounds.ask(slot, slot_requests(slot, requests))
         self._crash("trained", slot)
         self._show("validating", state)
         found, accepted = judged(answers, asked, slot, self._schemas, state.updates)
-        return dict(zip(asked, found, strict=True)), accepted
+        return dict(zip(asked, found, strict=True)), accepted, Summed()
+
+    def _sum(
+        self, slot: int, asked: Mapping[str, tuple[int, int, Message]]
+    ) -> tuple[dict[str, Judged], tuple[Accepted, ...], Summed]:
+        """As `_answers`, where the server may see only the sum."""
+        summed = sum_of(
+            self._rounds,
+            self._problem,
+            self._schemas,
+            slot,
+            asked,
+            passed=lambda step: self._crash(step, slot),
+        )
+        self._crash("trained", slot)
+        if summed.trouble:
+            self._say(
+                f"NO SUM in slot {slot}: {summed.trouble}; nobody's data are used, and the next "
+                "slot tries again"
+            )
+        return summed.judged(asked), (), summed
 
     def _reviews(
         self, state: ServerState, slot: int, found: Mapping[str, Judged], polled: Counted
@@ -276,6 +319,7 @@ class Coordinator:
         arrived: Sequence[str],
         found: Mapping[str, Judged],
         told: Mapping[str, Any],
+        alone: Sequence[int],
     ) -> dict[str, Any]:
         """A slot's record, as a local run has it.
 
@@ -291,6 +335,7 @@ class Coordinator:
             arrived=sorted(place[name] for name in arrived),
             buffered=[polled[s.name].buffered if s.name in polled else 0 for s in roster.sites],
             told=told,
+            alone=alone,
             late=[one.client for one in found.values() if not one.answered],
             missing=[place[name] for name in here if name not in polled],
             set_aside=[place[name] for name in here if state.of(name).set_aside],

@@ -214,7 +214,7 @@ def slot_line(event: "Progress", names: Sequence[str]) -> str:
         value = record.get(name)
         words.append(f"{name} {'unknown' if value is None else f'{value:.4g}'}")
     words.append(f"trained {_named(record['active'], names) or 'none'}")
-    for key in ("refused", "late", "missing"):
+    for key in ("refused", "alone", "late", "missing"):
         if key in record:
             words.append(f"{key} {_named(record[key], names)}")
     return "  ".join(words)

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.provisioning.certificates import need_cryptography
 from fedkoopman.deploy.provisioning.kit_content import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
 from fedkoopman.deploy.site.site_socket import Rate
@@ -24,14 +25,19 @@ from fedkoopman.deploy.site.store import Store, StoreError, now
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
+    Answered,
     Ask,
     Envelope,
     Evaluate,
+    Mask,
+    Offer,
     Poll,
     Polled,
     Refused,
     Reply,
     Request,
+    Share,
+    Unmask,
     decode_requests,
     encode_replies,
 )
@@ -69,6 +75,8 @@ class Agent:
             progress: called with the segments that are read, and how many there are.
         """
         check_servable(study, period=1.0)
+        if study.aggregation.secure:
+            need_cryptography()
         self.site, self.study, self._agreed = site.name, study, agreed
         self.envelope = Envelope(study.seeded_digest())
         self._turn = threading.Lock()
@@ -99,6 +107,7 @@ class Agent:
         from fedkoopman.deploy.site.comparing import SiteComparison
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
+        from fedkoopman.deploy.site.masking import SiteMasking
         from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
@@ -122,6 +131,10 @@ class Agent:
         self._scores = HeldOutScores(site.name, self.work, self.intake)
         self.comparison = SiteComparison(
             site.name, identity, self.work.problem, self.buffer, self.intake
+        )
+        schemas = {**self.work.schemas, **self.comparison.schemas}
+        self._masking = SiteMasking(
+            site.name, identity, self.work.problem, schemas, self._answered, self.store
         )
 
     def __enter__(self) -> "Agent":
@@ -188,6 +201,7 @@ class Agent:
             "recorded": counts.train,
             "held_out": counts.held_out,
             "dropped": self.intake.catalogue.dropped()[-100:],
+            "secure": self.study.aggregation.secure,
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
         }
@@ -232,16 +246,21 @@ class Agent:
 
     def _done(self, request: Request) -> Reply:
         last = self.study.slots
-        if request.slot > last or (isinstance(request, Poll | Ask) and not request.slot):
+        if request.slot > last or not (request.slot or isinstance(request, Evaluate | Acknowledge)):
             raise InputError(f"there is no slot {request.slot}: the study has 1 to {last}")
         match request:
             case Poll():
                 counted = self.buffer.poll(request.slot)
                 return Polled(self.site, request.slot, counted.samples, counted.segments)
-            case Ask() if self.comparison.knows(request):
-                return self.comparison.of(request)
+            case Ask() if self._masking.refuses(request.message):
+                raise InputError(
+                    f"{request.message.kind!r} is asked for in the plain, but this study has "
+                    "secure aggregation: only sums leave the sites"
+                )
             case Ask():
-                return self._answers.of(request)
+                return self._answered(request)
+            case Offer() | Share() | Mask() | Unmask():
+                return self._masking.of(request)
             case Evaluate():
                 return self._scores.of(request)
             case Acknowledge():
@@ -252,6 +271,12 @@ class Agent:
                     self._over = True
                     LOG.info("the study is finished: nothing more is asked of this site")
                 return Acknowledged(self.site, request.slot)
+
+    def _answered(self, request: Ask) -> Answered:
+        """The answer to a message of the comparison, or of the study's algorithm."""
+        if self.comparison.knows(request):
+            return self.comparison.of(request)
+        return self._answers.of(request)
 
     def _refused(self, reason: object) -> Refused:
         # Where its files lie is nobody else's business.

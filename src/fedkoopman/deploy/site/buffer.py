@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.deploy.site.store import Store, noted, put_note
+from fedkoopman.deploy.site.store import OPENED, Store, noted, put_note
 from fedkoopman.errors import InputError
 from fedkoopman.federation.arrivals import drawn
 
@@ -221,6 +221,7 @@ class Buffer:
             c.execute("DELETE FROM pending")
             c.execute("DELETE FROM polls")
             put_note(c, "acknowledged", "0")
+            put_note(c, OPENED, "")
 
     def account(self) -> Account:
         """All that arrived, and where it is."""

@@ -36,6 +36,16 @@ LOOK = 0.2
 WRONG = 2
 """The agent's exit status for wrong input, after which it is not restarted."""
 
+LEAVES = (
+    "leaves   trained network weights, numbers of samples, held-out errors and sums for the",
+    "         model's noise; never an observation or an estimated state",
+)
+LEAVES_MASKED = (
+    "leaves   masked network weights, of which the server learns the sum over sites; numbers of",
+    "         samples, held-out errors and sums for the model's noise; never an observation or an",
+    "         estimated state",
+)
+
 
 @dataclass(frozen=True)
 class Joining:
@@ -119,8 +129,7 @@ def asked_for(joining: Joining) -> list[str]:
         f"code     of the kit: {code}" + (f"; of this site: {own}" if own else ""),
         f"data     {', '.join(joining.site.data.files)} in {joining.site.folder}",
         f"work     up to {study.slots} slots, {study.training.epochs} epochs of training in each",
-        "leaves   trained network weights, numbers of samples, held-out errors and sums for the",
-        "         model's noise; never an observation or an estimated state",
+        *(LEAVES_MASKED if study.aggregation.secure else LEAVES),
     ]
 
 

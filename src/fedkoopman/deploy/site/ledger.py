@@ -13,7 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedkoopman.deploy.site.store import Store, StoreError, now, reading
-from fedkoopman.deploy.wire import Acknowledged, Answered, Evaluated, Polled, Refused, Reply
+from fedkoopman.deploy.wire import (
+    Acknowledged,
+    Answered,
+    Evaluated,
+    Masked,
+    Offered,
+    Polled,
+    Refused,
+    Reply,
+    Shared,
+    Unmasked,
+)
 
 REMEMBERED = 1_000
 """Refusals that are remembered while they cannot be written."""
@@ -105,6 +116,14 @@ def said(reply: Reply) -> str:
         case Answered():
             size = _size(reply.message.arrays) + len(reply.message.numbers)
             return f"{reply.message.kind} of {size:,} numbers, from {reply.samples:,} samples"
+        case Offered():
+            return "two new public keys"
+        case Shared():
+            return f"secrets of this session in shares, sealed for {len(reply.shares):,} sites"
+        case Masked():
+            return f"masked {reply.reply} of {len(reply.words):,} words of 64 bits"
+        case Unmasked():
+            return f"shares to open the sum of {len(reply.seeds):,} sites"
         case Evaluated():
             more = [
                 f"sums of errors, {_size(reply.measured):,} numbers" if reply.measured else "",
@@ -119,12 +138,17 @@ def said(reply: Reply) -> str:
 
 
 def _kind(reply: Reply) -> str:
-    return reply.message.kind if isinstance(reply, Answered) else type(reply).__name__.lower()
+    match reply:
+        case Answered():
+            return reply.message.kind
+        case Masked():
+            return f"masked {reply.reply}"
+    return type(reply).__name__.lower()
 
 
 def _entry(peer: str, replies: Sequence[Reply], body: bytes) -> LedgerEntry:
     slots = [reply.slot for reply in replies if not isinstance(reply, Refused)]
-    bases = [reply.base for reply in replies if isinstance(reply, Answered | Evaluated)]
+    bases = [reply.base for reply in replies if isinstance(reply, Answered | Masked | Evaluated)]
     return LedgerEntry(
         time=now("milliseconds"),
         peer=peer,

@@ -8,13 +8,16 @@ import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
+from fedkoopman.deploy.secure.masks import threshold_of
+from fedkoopman.deploy.secure.site_session import begin
 from fedkoopman.deploy.site.agent import Agent
+from fedkoopman.deploy.site.masking import keys_of
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
@@ -22,11 +25,17 @@ from fedkoopman.deploy.wire import (
     Ask,
     Evaluate,
     Evaluated,
+    Mask,
+    Masked,
+    Offer,
+    Offered,
     Poll,
     Polled,
     Refused,
     Reply,
     Request,
+    Share,
+    Shared,
     decode_replies,
     encode_requests,
 )
@@ -34,6 +43,7 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.slot import ask
 
+Kind = TypeVar("Kind", bound=Reply)
 NOBODY = "nobody (dry run)"
 
 
@@ -51,7 +61,10 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
         lines = _told(agent, "poll", Poll(slot), "in every slot")
         if message is not None:
             when = f"here in slot {slot}, the first in which this site is asked"
-            lines += _told(agent, message.kind, Ask(slot, message), when)
+            if study.aggregation.secure:
+                lines += _masked(agent, slot, message, identity, when)
+            else:
+                lines += _told(agent, message.kind, Ask(slot, message), when)
         else:
             lines.append(f"this site is asked for nothing in any of the {study.slots} slots")
         others = [kind for kind in schemas if message is None or kind != message.kind]
@@ -78,6 +91,34 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
         return lines
 
 
+def _masked(agent: Agent, slot: int, message: Message, identity: int, when: str) -> list[str]:
+    """What is sent in place of an answer, where the server learns only the sum over sites; a
+    made-up site takes part in it."""
+    session, own, other = "preview", str(identity), str(identity + 1)
+    peer = begin(session, other)
+    offered = _reply(agent, Offer(slot, session), Offered)
+    keys = {own: offered.keys, other: b"".join(peer.public)}
+    request = Share(slot, session, threshold_of(2), keys)
+    shared = _reply(agent, request, Shared)
+    _, given = peer.share({place: keys_of(both) for place, both in keys.items()}, threshold_of(2))
+    size, reply = _asked(agent, Mask(slot, session, {other: given[own]}, message))
+    assert isinstance(reply, Masked)
+    words = agent.work.schemas[reply.reply].words
+    return [
+        f"{message.kind} ({when}): {size:,} bytes",
+        f"  {words}, masked: {len(reply.words):,} words of 64 bits, of which the server learns "
+        "the sum over sites",
+        f"  before it, two new public keys, and {len(next(iter(shared.shares.values()))):,} bytes "
+        "sealed for each other site; after it, shares that open the sum",
+    ]
+
+
+def _reply(agent: Agent, request: Request, kind: type[Kind]) -> Kind:
+    _, reply = _asked(agent, request)
+    assert isinstance(reply, kind)
+    return reply
+
+
 def _compared(agent: Agent) -> list[str]:
     """What is sent to compare the finished model with others."""
     known = agent.comparison.schemas
@@ -86,7 +127,10 @@ def _compared(agent: Agent) -> list[str]:
         if schema.reply:
             reply = known[schema.reply]
             size = sum(math.prod(one.shape) for one in reply.arrays.values())
-            lines.append(f"{kind} (once, after the last slot): {reply.words}, {size:,} numbers")
+            masked = ", masked" if agent.study.aggregation.secure and reply.additive else ""
+            lines.append(
+                f"{kind} (once, after the last slot): {reply.words}, {size:,} numbers{masked}"
+            )
     return lines
 
 

@@ -25,6 +25,8 @@ CHECKED = 2**28
 """Bytes up to which a store is checked as a whole when it is opened."""
 SCHEMA = 1
 """Version of the tables below; a store of another version is refused."""
+OPENED = "opened"
+"""Under this name stands which secure sums were opened in the last slot; see `masking`."""
 APPLICATION = 0x666B6F6F
 """Marks the file as a store of fedkoopman."""
 
