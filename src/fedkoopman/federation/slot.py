@@ -48,6 +48,7 @@ class Judged:
         reason: why what it sent is refused; empty if it is not.
         answered: whether it sent something that could be judged, so that its data are spent.
         together: clients whose data the reply is computed from, where it is not this one alone.
+        asked: the slot in which it was first asked for, where that is another one.
     """
 
     client: int
@@ -56,6 +57,7 @@ class Judged:
     reason: str = ""
     answered: bool = True
     together: tuple[int, ...] = ()
+    asked: int = 0
 
     @property
     def accepted(self) -> bool:
@@ -69,15 +71,18 @@ def ask(
     slot: int,
     waiting: NDArray[np.int64],
     present: Sequence[bool] | None = None,
+    owed: Sequence[int] | None = None,
 ) -> dict[int, Message]:
     """Whom the algorithm asks what, in the order of the clients.
 
     Arguments:
         waiting: |D_n|, samples that wait at each client.
         present: whether each client can be asked; None for all.
+        owed: for each client, the slot of a request that it owes an answer to; None: nobody does.
     """
     here = np.ones(len(waiting), bool) if present is None else np.asarray(present, bool)
-    asked = problem.algorithm.ask(problem, state, slot, Ready(waiting * here, here))
+    debts = np.asarray([0] * len(here) if owed is None else owed, np.int64)
+    asked = problem.algorithm.ask(problem, state, slot, Ready(waiting * here, here, debts))
     return {n: asked[n] for n in sorted(asked) if here[n]}
 
 
@@ -111,7 +116,9 @@ def concluded(
 ) -> tuple[Arrays, dict[str, Any]]:
     """The algorithm's next state from the replies that count; without any, the state stays."""
     good = {
-        one.client: Answered(one.reply, one.samples, one.together or (one.client,))
+        one.client: Answered(
+            one.reply, one.samples, one.together or (one.client,), one.asked or slot
+        )
         for one in judged
         if one.accepted and one.reply is not None
     }
