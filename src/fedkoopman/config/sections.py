@@ -402,11 +402,11 @@ class ServerSection(Section):
     learning_rate: float | str = key(
         "auto",
         Auto(Real(0.0, above=True)),
-        "Learning rate of the step; auto is 1 for none, 0.1 for momentum and 0.01 for the others, "
-        "whose steps have the length 1 in every number otherwise",
+        "Learning rate of the step; auto is 1 for none and momentum, 0.1 for adagrad and 0.03 for "
+        "adam and yogi",
         "η_s",
     )
-    momentum: float = key(0.9, Real(0.0, 0.9999), "Share of the old in the mean of changes", "β_1")
+    momentum: float = key(0.5, Real(0.0, 0.9999), "Share of the old in the mean of changes", "β_1")
     second_momentum: float = key(
         0.99,
         Real(0.0, 0.9999),

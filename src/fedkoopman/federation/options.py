@@ -35,7 +35,7 @@ class ServerOptions:
     """
 
     learning_rate: float | str = "auto"
-    momentum: float = 0.9
+    momentum: float = 0.5
     second_momentum: float = 0.99
     epsilon: float = 1e-3
     average: float = 0.0

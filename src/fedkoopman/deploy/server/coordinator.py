@@ -40,6 +40,7 @@ from fedkoopman.deploy.server.standings import (
     heard,
     judged,
     last_requests,
+    owing,
     settled,
     slot_requests,
 )
@@ -129,6 +130,7 @@ class Coordinator:
         asked = self._asked(state, slot, polled)
         self._crash("decided", slot)
         found, accepted = self._answers(state, slot, asked)
+        found = {name: replace(one, asked=state.of(name).owes) for name, one in found.items()}
         self._crash("validated", slot)
         self._show("aggregating", state)
         arrays, told = concluded(self._problem, state.arrays, slot, found.values())
@@ -137,6 +139,9 @@ class Coordinator:
             name for name, (_, _, request) in asked.items() if self._schemas[request.kind].spends
         ]
         state, lines = settled(state, slot, found, spending)
+        requests = {name: request for name, (_, _, request) in asked.items()}
+        lasting = {name: r for name, r in requests.items() if self._schemas[r.kind].lasting}
+        state = owing(state, slot, found, lasting)
         state = replace(
             state,
             slot=slot,
@@ -220,7 +225,8 @@ class Coordinator:
         ready = {name: one.buffered for name, one in polled.items() if name not in idle}
         waiting = np.array([ready.get(site.name, 0) for site in sites], np.int64)
         present = [site.name in ready for site in sites]
-        asked = ask(self._problem, state.arrays, slot, waiting, present)
+        owed = [state.of(site.name).owes for site in sites]
+        asked = ask(self._problem, state.arrays, slot, waiting, present, owed)
         return {sites[n].name: (n, int(waiting[n]), request) for n, request in asked.items()}
 
     def _answers(

@@ -42,6 +42,8 @@ class Standing:
         strikes: of those, how many since the last accepted update.
         set_aside: the slot since which it is not asked to train; 0 if it is.
         last_seen: when it last answered, as ISO 8601.
+        owes, owes_base: the slot in which it was first asked for a lasting answer that it has not
+            given yet, and the digest of that request; 0 and empty if it owes none.
     """
 
     included: int = 0
@@ -56,6 +58,8 @@ class Standing:
     strikes: int = 0
     set_aside: int = 0
     last_seen: str = ""
+    owes: int = 0
+    owes_base: str = ""
 
     def accepted(self, slot: int, samples: int, spends: bool = True) -> "Standing":
         """After an answer that is part of a slot's state; `spends`: and has spent its data."""
@@ -80,6 +84,10 @@ class Standing:
             strikes=strikes,
             set_aside=aside,
         )
+
+    def owing(self, slot: int, base: str) -> "Standing":
+        """After a lasting request that it did not answer in time; asked anew, it owes that."""
+        return self if self.owes_base == base else replace(self, owes=slot, owes_base=base)
 
     def readmitted(self) -> "Standing":
         """Asked again."""

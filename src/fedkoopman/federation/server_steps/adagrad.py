@@ -16,7 +16,7 @@ from fedkoopman.federation.options import ServerOptions
 def adagrad(options: ServerOptions) -> optax.GradientTransformation:
     """AdaGrad, from a sum of τ²."""
     scaled = optax.scale_by_rss(initial_accumulator_value=options.epsilon**2, eps=0.0)
-    return optax.chain(scaled, optax.scale(-options.rate(0.01)))
+    return optax.chain(scaled, optax.scale(-options.rate(0.1)))
 
 
 SERVER_STEP = adagrad

@@ -17,7 +17,7 @@ from fedkoopman.federation.options import ServerOptions
 def adam(options: ServerOptions) -> optax.GradientTransformation:
     """Adam, with τ outside the root."""
     return optax.adam(
-        options.rate(0.01), b1=options.momentum, b2=options.second_momentum, eps=options.epsilon
+        options.rate(0.03), b1=options.momentum, b2=options.second_momentum, eps=options.epsilon
     )
 
 

@@ -22,7 +22,7 @@ def yogi(options: ServerOptions) -> optax.GradientTransformation:
         eps=options.epsilon,
         initial_accumulator_value=0.0,
     )
-    return optax.chain(scaled, optax.scale(-options.rate(0.01)))
+    return optax.chain(scaled, optax.scale(-options.rate(0.03)))
 
 
 SERVER_STEP = yogi
