@@ -117,7 +117,7 @@ def concluded(
     """The algorithm's next state from the replies that count; without any, the state stays."""
     good = {
         one.client: Answered(
-            one.reply, one.samples, one.together or (one.client,), one.asked or slot
+            one.reply, one.samples, one.together or (one.client,), asked=one.asked or slot
         )
         for one in judged
         if one.accepted and one.reply is not None

@@ -32,7 +32,7 @@ def problem_of(buffer=1, staleness=0.5, delays=0, **changes):
 
 def update(k, samples=40, asked=0, client=0):
     """An update to the weights of a seed."""
-    return Answered(Message("update", first_weights(k)), samples, (client,), asked)
+    return Answered(Message("update", first_weights(k)), samples, (client,), asked=asked)
 
 
 def played(problem, slots):
