@@ -14,6 +14,8 @@ from fedkoopman.config.study import Study
 from fedkoopman.runs.run import run
 
 BUFFERED = {"algorithm.name": "fedbuff"}
+ONE_SLOW = {"algorithm.delays": [0, 0, 0, 0, 5]}
+ALL_SLOW = {"algorithm.delays": 5}
 SETTINGS = {
     "the paper's: none": {},
     "none, learning_rate 0.5": {"server.learning_rate": 0.5},
@@ -33,9 +35,11 @@ SETTINGS = {
     "proximal 0.1": {"training.proximal": 0.1},
     "fedbuff, buffer 1": BUFFERED | {"algorithm.buffer": 1},
     "fedbuff, buffer 3": BUFFERED,
-    "fedbuff, buffer 1, delays 5": BUFFERED | {"algorithm.buffer": 1, "algorithm.delays": 5},
-    "fedbuff, buffer 1, delays 5, staleness 0": BUFFERED
-    | {"algorithm.buffer": 1, "algorithm.delays": 5, "algorithm.staleness": 0},
+    "fedbuff, buffer 1, one of five 5 slots behind": BUFFERED | ONE_SLOW | {"algorithm.buffer": 1},
+    "… and staleness 0": BUFFERED | ONE_SLOW | {"algorithm.buffer": 1, "algorithm.staleness": 0},
+    "fedbuff, buffer 3, one of five 5 slots behind": BUFFERED | ONE_SLOW,
+    "fedbuff, buffer 1, all 5 slots behind": BUFFERED | ALL_SLOW | {"algorithm.buffer": 1},
+    "fedbuff, buffer 3, all 5 slots behind": BUFFERED | ALL_SLOW,
 }
 
 
@@ -46,10 +50,12 @@ def main() -> None:
     )
     parser.add_argument("--slots", type=int, default=100)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--only", default="", help="settings whose names contain this, and none")
     given = parser.parse_args()
     found = {}
     print("| setting | E | times the first |\n|---|---|---|")
-    for name, values in SETTINGS.items():
+    chosen = {n: v for n, v in SETTINGS.items() if given.only in n or not v}
+    for name, values in chosen.items():
         studies = [Study.paper_default(given.slots, seed) for seed in range(given.seeds)]
         ends = [run(study.with_values(values)).summary["E"]["mean"] for study in studies]
         found[name] = np.array(ends, float)
