@@ -39,7 +39,7 @@ REGISTRIES = {
     "cubature": ESTIMATORS,
     "fuller-half": POLICIES,
     "trimmed-mean": AGGREGATORS,
-    "signs": SERVER_STEPS,
+    "nesterov": SERVER_STEPS,
     "affine-sums": ALGORITHMS,
     "linear": KINDS,
     "jsonl": FORMATS,
@@ -134,7 +134,7 @@ name = "fuller-half"
 [aggregation]
 rule = "trimmed-mean"
 [server]
-step = "signs"
+step = "nesterov"
 [evaluation]
 trajectories = 2
 horizon = 2
@@ -144,7 +144,7 @@ BY_FILE = {
     "estimation.method": f"{file_of('cubature')}:ESTIMATOR",
     "policy.name": f"{file_of('fuller_half')}:POLICY",
     "aggregation.rule": f"{file_of('trimmed_mean')}:AGGREGATOR",
-    "server.step": f"{file_of('signs')}:SERVER_STEP",
+    "server.step": f"{file_of('nesterov')}:SERVER_STEP",
     "clients.sensor.kind": f"{file_of('ranges')}:SENSOR",
 }
 INSTEAD = {

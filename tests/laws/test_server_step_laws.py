@@ -13,7 +13,7 @@ from fedkoopman.federation.options import ServerOptions
 from fedkoopman.federation.server_steps import SERVER_STEPS, first_steps, stepped
 
 STEPS = {name: SERVER_STEPS.find(name) for name in SERVER_STEPS}
-STEPS["signs"] = member("signs", "SERVER_STEP")
+STEPS["nesterov"] = member("nesterov", "SERVER_STEP")
 OPTIONS = ServerOptions()
 
 
