@@ -14,13 +14,15 @@ from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.combining import without_memory
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.sensors import SENSORS
 from fedkoopman.systems import SYSTEMS
 
 REPOSITORY = EXTENSION.parents[1]
 PAGE = (REPOSITORY / "docs" / "extending.md").read_text(encoding="utf-8")
-REGISTRIES = (SYSTEMS, SENSORS, ESTIMATORS, POLICIES, AGGREGATORS, ALGORITHMS, KINDS, FORMATS)
+FEDERATION = (POLICIES, AGGREGATORS, SERVER_STEPS, ALGORITHMS)
+REGISTRIES = (SYSTEMS, SENSORS, ESTIMATORS, *FEDERATION, KINDS, FORMATS)
 POINTS = tomllib.loads((EXTENSION / "pyproject.toml").read_text())["project"]["entry-points"]
 SHOWN = dict(re.findall(r"^\[`(\w+)\.py`\]\(\S+\):\n\n```python\n(.*?)^```", PAGE, re.M | re.S))
 

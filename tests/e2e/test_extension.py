@@ -27,6 +27,7 @@ from fedkoopman.estimation import ESTIMATORS
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.sensors import SENSORS
@@ -38,6 +39,7 @@ REGISTRIES = {
     "cubature": ESTIMATORS,
     "fuller-half": POLICIES,
     "equal-mean": AGGREGATORS,
+    "nesterov": SERVER_STEPS,
     "affine-sums": ALGORITHMS,
     "linear": KINDS,
     "jsonl": FORMATS,
@@ -105,7 +107,7 @@ def test_names_are_listed_without_jax(installed: Path) -> None:
     assert set(REGISTRIES) <= set(run.stdout.split())
 
 
-# System, sensor, estimator, policy and aggregator
+# System, sensor, estimator, policy, aggregator and server step
 
 BEACONS = "[[20.0, 0.0, 0.0], [0.0, 20.0, 0.0], [0.0, 0.0, 20.0]]"
 STUDY = f"""
@@ -131,6 +133,8 @@ epochs = 1
 name = "fuller-half"
 [aggregation]
 rule = "equal-mean"
+[server]
+step = "nesterov"
 [evaluation]
 trajectories = 2
 horizon = 2
@@ -140,19 +144,21 @@ BY_FILE = {
     "estimation.method": f"{file_of('cubature')}:ESTIMATOR",
     "policy.name": f"{file_of('fuller_half')}:POLICY",
     "aggregation.rule": f"{file_of('equal_mean')}:AGGREGATOR",
+    "server.step": f"{file_of('nesterov')}:SERVER_STEP",
     "clients.sensor.kind": f"{file_of('ranges')}:SENSOR",
 }
 INSTEAD = {
     "estimation.method": "ekf",
     "aggregation.rule": "mean",
+    "server.step": "none",
     "clients.sensor": {"kind": "identity"},
 }
 
 
 @pytest.fixture(scope="module")
-def five(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The directory of a run that names five members."""
-    folder = tmp_path_factory.mktemp("five")
+def six(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that names six members."""
+    folder = tmp_path_factory.mktemp("six")
     (folder / "study.toml").write_text(STUDY)
     fedkoopman(installed, "run", folder / "study.toml", "--out", folder / "run", "--no-progress")
     return folder / "run"
@@ -162,23 +168,23 @@ def records(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
 
 
-def test_installed_members_do_what_their_files_do(five: Path) -> None:
-    model = fk.load_model(five / "model.safetensors")
+def test_installed_members_do_what_their_files_do(six: Path) -> None:
+    model = fk.load_model(six / "model.safetensors")
     assert model.dt == 0.05  # the system's own
-    by_file = fk.run(fk.Study.load(five / "study.toml", BY_FILE)).model
+    by_file = fk.run(fk.Study.load(six / "study.toml", BY_FILE)).model
     for name, tensor in tensors(by_file).items():
         np.testing.assert_array_equal(tensors(model)[name], tensor)
 
 
 @pytest.mark.parametrize("key", INSTEAD)
-def test_another_member_would_give_another_model(five: Path, key: str) -> None:
-    other = fk.run(fk.Study.load(five / "study.toml", BY_FILE | {key: INSTEAD[key]})).model
-    ours = fk.load_model(five / "model.safetensors")
+def test_another_member_would_give_another_model(six: Path, key: str) -> None:
+    other = fk.run(fk.Study.load(six / "study.toml", BY_FILE | {key: INSTEAD[key]})).model
+    ours = fk.load_model(six / "model.safetensors")
     assert not np.array_equal(ours.operator_, other.operator_)
 
 
-def test_the_policy_chooses_who_trains(five: Path) -> None:
-    found = [(record["buffered"], record["active"]) for record in records(five)]
+def test_the_policy_chooses_who_trains(six: Path) -> None:
+    found = [(record["buffered"], record["active"]) for record in records(six)]
     assert found == [
         ([40, 40, 40, 40, 40], [0, 1, 2]),
         ([40, 40, 40, 80, 80], [0, 3, 4]),

@@ -26,6 +26,8 @@ from fedkoopman.deploy.wire import (
     message_digest,
 )
 from fedkoopman.federation.algorithms import ALGORITHMS
+from fedkoopman.federation.options import BufferOptions, ServerOptions
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.federation.slot import fault_of
 from fedkoopman.koopman.kinds.edmd import EDMD
 from fedkoopman.koopman.kinds.inclusive import Inclusive
@@ -39,7 +41,10 @@ EVERY |= {"affine-sums": SUMS, "census": CENSUS}
 STAGED = {"staged": "spectral", "staged-edmd": "edmd", "staged-inclusive": "inclusive"}
 """The stages that a model kind has decide what is said: one of each."""
 EVERY |= dict.fromkeys(STAGED, EVERY["staged"])
-NAMES = {name: name for name in ALGORITHMS} | dict.fromkeys(STAGED, "staged")
+STEPPING = {"fedavg-m-steps": "fedavg-m", "staged-steps": "staged", "fedbuff-slow": "fedbuff"}
+"""With a server that takes steps of its own, and averages; with slow clients."""
+EVERY |= {name: EVERY[algorithm] for name, algorithm in STEPPING.items()}
+NAMES = {name: name for name in ALGORITHMS} | dict.fromkeys(STAGED, "staged") | STEPPING
 NAMES |= {
     "affine-sums": f"{file_of('affine_sums')}:ALGORITHM",
     "census": f"{census.__file__}:ALGORITHM",
@@ -50,6 +55,21 @@ SETTINGS: dict[str, Any] = {
     "staged": {"architecture": Spectral(3, 6, features=8, horizon=5), "slots": 9},
     "staged-edmd": {"architecture": EDMD.of(state_dim=3, degree=2)},
     "staged-inclusive": {"architecture": Inclusive(3, 5, width=6)},
+    "fedavg-m-steps": {
+        "server_step": SERVER_STEPS.find("adam"),
+        "server": ServerOptions(average=0.5),
+    },
+    "staged-steps": {
+        "architecture": Spectral(3, 6, features=8, horizon=5),
+        "slots": 9,
+        "server_step": SERVER_STEPS.find("yogi"),
+        "server": ServerOptions(average=0.5),
+    },
+    "fedbuff-slow": {
+        "server_step": SERVER_STEPS.find("momentum"),
+        "buffering": BufferOptions(buffer=2, delays=(0, 1, 3)),
+    },
+    "fedbuff": {"buffering": BufferOptions(buffer=2)},
 }
 """What an algorithm needs in an experiment, where it does not take any."""
 VALUES: dict[str, Any] = {
@@ -58,7 +78,14 @@ VALUES: dict[str, Any] = {
     "staged": {"network.kind": "spectral", "network.components": 6, "network.features": 8},
     "staged-edmd": {"network.kind": "edmd"},
     "staged-inclusive": {"network.kind": "inclusive"},
+    "fedavg-m-steps": {"server.step": "adam", "server.average": 0.5},
+    "fedbuff-slow": {
+        "server.step": "momentum",
+        "algorithm.buffer": 2,
+        "algorithm.delays": [0, 1, 3],
+    },
 }
+VALUES["staged-steps"] = VALUES["staged"] | {"server.step": "yogi", "server.average": 0.5}
 """And in a study of a pendulum; without repeats a site forgets what it need not keep."""
 SLOTS = 6
 DATA = ("waiting", "arrived", "none")

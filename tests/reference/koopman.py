@@ -165,9 +165,12 @@ def client_update(
     eta=1e-3,
     weight_decay=1e-7,
     decay=0.995,
+    proximal=0.0,
 ):
     """ClientUpdate with given draws: `orders` holds, for each epoch, a permutation of
-    `window_starts`. The last, short batch counts; the rate falls by `decay` after every epoch."""
+    `window_starts`. The last, short batch counts; the rate falls by `decay` after every epoch.
+    FedProx adds `proximal` / 2 times the squared distance from the first `params` to the loss."""
+    received = [np.array(array) for array in leaves(params)]
     states = np.concatenate(segments)
     starts = window_starts([len(segment) for segment in segments], mu, tau)
     adam = Adam(weight_decay)
@@ -178,7 +181,9 @@ def client_update(
             pairs = [pair(states, start, mu, tau) for start in order[at : at + batch]]
             gradient = batch_gradient(params, pairs, weights)
             rate = eta * decay**epoch
-            params = rebuild(params, adam.step(leaves(params), leaves(gradient), rate))
+            pull = [proximal * (a - b) for a, b in zip(leaves(params), received, strict=True)]
+            slope = [a + b for a, b in zip(leaves(gradient), pull, strict=True)]
+            params = rebuild(params, adam.step(leaves(params), slope, rate))
     return params
 
 

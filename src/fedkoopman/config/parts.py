@@ -14,15 +14,21 @@ import numpy as np
 
 from fedkoopman.config.loader import Section
 from fedkoopman.config.recordings import recordings_of
-from fedkoopman.config.sections import per_client
+from fedkoopman.config.sections import ServerSection, per_client
 from fedkoopman.covariance import covariance
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.estimation import ESTIMATORS, Options
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.guard.guarded import Guarded
-from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
+from fedkoopman.federation.options import (
+    AggregationOptions,
+    BufferOptions,
+    PrivacyOptions,
+    ServerOptions,
+)
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.paths import shown
 from fedkoopman.sensors import SENSORS, Sensor
@@ -39,7 +45,7 @@ if TYPE_CHECKING:
     from fedkoopman.federation.algorithm import Algorithm
     from fedkoopman.koopman.kind import Kind
 
-Chosen = TypeVar("Chosen", AggregationOptions, ServerOptions, PrivacyOptions)
+Chosen = TypeVar("Chosen", AggregationOptions, BufferOptions, ServerOptions, PrivacyOptions)
 
 
 def system_of(study: "Study", inputs: int | None = None) -> System:
@@ -309,6 +315,7 @@ def _check_learning(study: "Study", system: System) -> None:
         rule = AGGREGATORS.find(study.aggregation.rule, study.root)
     if check := getattr(rule, "check", None):
         check(options_of(AggregationOptions, study.aggregation), study.clients.count)
+    _check_server(study, kind, algorithm)
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:
@@ -317,6 +324,25 @@ def _check_learning(study: "Study", system: System) -> None:
             f"network.window = {network.window} and network.depth = {network.depth} hold {most} "
             f'steps of the future: give at most {most}, or "auto"'
         )
+
+
+def _check_server(study: "Study", kind: "Kind", algorithm: "Algorithm") -> None:
+    """The server's step, and whether the algorithm takes one."""
+    with _naming("server.step"):
+        SERVER_STEPS.find(study.server.step, study.root)
+    defaults = ServerSection().table()
+    given = [name for name, value in study.server.table().items() if value != defaults[name]]
+    if not given:
+        return
+    algorithm = getattr(algorithm, "inner", algorithm)  # one that stands around another
+    check = getattr(algorithm, "check_server", None)
+    if check is None:
+        raise InputError(
+            f"server.{given[0]} is given but the algorithm {study.algorithm.name} does not combine "
+            "updates by the section server: leave that out"
+        )
+    with _naming(f"server.{given[0]}"):
+        check(kind)
 
 
 def _check_estimation(study: "Study", system: System) -> None:

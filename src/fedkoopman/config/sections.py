@@ -14,6 +14,7 @@ from fedkoopman.estimation.methods import ESTIMATORS
 from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithms import ALGORITHMS
 from fedkoopman.federation.policies import POLICIES
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.koopman.kinds import KINDS
 from fedkoopman.rules import (
     Auto,
@@ -341,6 +342,12 @@ class AlgorithmSection(Section):
         "How fast older updates count less in fedbuff: (1 + steps since) to the power of "
         "−staleness",
     )
+    delays: int | tuple[int, ...] = key(
+        0,
+        OneOrEach(Whole(0, 15)),
+        "Slots that clients of fedbuff are behind: in a slot they train the model of so many slots "
+        "before, to try what slow sites do",
+    )
 
 
 @dataclass(frozen=True)
@@ -386,12 +393,35 @@ class ServerSection(Section):
 
     section: ClassVar[str] = "server"
 
-    learning_rate: float = key(
-        1.0, Real(0.0, above=True), "By how much of the aggregate's change the server moves"
+    step: str = key(
+        "none",
+        Choice(SERVER_STEPS, "file.py:function"),
+        "The step on the aggregate's change: a name, or a function in a Python file beside the "
+        "study; none: the aggregate is the next model",
+    )
+    learning_rate: float | str = key(
+        "auto",
+        Auto(Real(0.0, above=True)),
+        "Learning rate of the step; auto is 1 for none and momentum, 0.1 for adagrad and 0.03 for "
+        "adam and yogi",
+        "η_s",
+    )
+    momentum: float = key(0.5, Real(0.0, 0.9999), "Share of the old in the mean of changes", "β_1")
+    second_momentum: float = key(
+        0.99,
+        Real(0.0, 0.9999),
+        "Share of the old in the mean of squared changes (adam, yogi)",
+        "β_2",
+    )
+    epsilon: float = key(
+        1e-3,
+        Real(0.0, above=True),
+        "Changes that are small beside it are not enlarged (adam, yogi, adagrad)",
+        "τ",
     )
     average: float = key(
         0.0,
-        Real(0.0, 1.0),
+        Real(0.0, 0.9999),
         "Share of the old average in the moving average of server models, which is then the "
         "result; 0: the newest model is",
     )

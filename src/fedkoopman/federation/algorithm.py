@@ -24,8 +24,15 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
+from fedkoopman.federation.options import (
+    AggregationOptions,
+    BufferOptions,
+    PrivacyOptions,
+    ServerOptions,
+)
 from fedkoopman.federation.policies import Policy
+from fedkoopman.federation.server_steps import ServerStep
+from fedkoopman.federation.server_steps.none import none
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.systems import System
@@ -49,7 +56,8 @@ class Problem:
         clients: how many.
         rates, probabilities: η_n and p_n of each.
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
-        aggregation, server, privacy: see `federation.options`.
+        aggregation, server, privacy, buffering: see `federation.options`.
+        server_step: what the server makes of the aggregate.
     """
 
     seed: int
@@ -71,6 +79,8 @@ class Problem:
     aggregation: AggregationOptions = field(default_factory=AggregationOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+    buffering: BufferOptions = field(default_factory=BufferOptions)
+    server_step: ServerStep = none
 
     @property
     def dtype(self) -> np.dtype:
@@ -104,6 +114,13 @@ class Ready(NamedTuple):
     """Samples that wait at each client, |D_n|; 0 for a client that cannot be asked."""
     present: NDArray[Any]
     """Whether each client can be asked."""
+    owed: NDArray[Any]
+    """For each client, the slot of the first request that it still owes an answer to; 0 if it owes
+    none. Only requests whose schema is `lasting` are owed."""
+
+    def asked(self, client: int, slot: int) -> int:
+        """The slot in which a client was first asked what it will be asked now."""
+        return int(self.owed[client]) or slot
 
 
 class Asked(NamedTuple):
@@ -126,6 +143,8 @@ class Answered(NamedTuple):
     """Whose samples; more than one client's where the server computes the answer itself."""
     request: Message | None = None
     """What it answers."""
+    asked: int = 0
+    """The slot in which it was first asked for; see `Ready.owed`."""
 
 
 class Algorithm(Protocol):
@@ -133,7 +152,9 @@ class Algorithm(Protocol):
 
     One that does not learn every model kind may have `check_kind(kind)` too, which raises an
     `InputError` with a remedy: it is called when a study is checked. One whose slots have a second
-    exchange is `Reviewing`.
+    exchange is `Reviewing`. One that combines updates by `combining.combined`, and so does what the
+    section `server` says, has `check_server(kind)`; it raises an `InputError` for kinds that have
+    no updates. Without it, that section is refused.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:

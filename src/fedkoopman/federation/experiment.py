@@ -13,9 +13,16 @@ from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Algorithm, Problem
 from fedkoopman.federation.algorithms.fedavg_m import FedAvgM
 from fedkoopman.federation.arrivals import Deliveries, Recordings
-from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
+from fedkoopman.federation.options import (
+    AggregationOptions,
+    BufferOptions,
+    PrivacyOptions,
+    ServerOptions,
+)
 from fedkoopman.federation.policies import Policy
 from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.server_steps import ServerStep
+from fedkoopman.federation.server_steps.none import none
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.training import Training
 from fedkoopman.sensors import Sensor
@@ -70,7 +77,7 @@ class Experiment:
         system: the truth f.
         clients: who takes part.
         architecture, training: of the network.
-        algorithm, aggregator, policy, aggregation, server, privacy: see
+        algorithm, aggregator, policy, aggregation, server, privacy, buffering, server_step: see
             `federation.algorithm.Problem`.
         segments: ρ, of the threshold policy; one for all, or one per client.
         slots: M.
@@ -95,6 +102,8 @@ class Experiment:
     aggregation: AggregationOptions = field(default_factory=AggregationOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+    buffering: BufferOptions = field(default_factory=BufferOptions)
+    server_step: ServerStep = none
     segments: float | Sequence[float] = 5.0
     slots: int = 200
     steps: int = 300

@@ -89,6 +89,8 @@ class Schema:
         changes: of a reply, whether its arrays are new values of the request's arrays of the same
             names, so that the size of the change can be judged.
         additive: of a reply, whether the server needs only the sum over sites.
+        lasting: of a request, whether an answer that comes after its slot is kept at the site, and
+            given when the same is asked again in a later slot; otherwise it is forgotten.
     """
 
     words: str
@@ -99,6 +101,7 @@ class Schema:
     spend: bool = False
     changes: bool = False
     additive: bool = False
+    lasting: bool = False
 
     @property
     def spends(self) -> bool:

@@ -52,6 +52,7 @@ class Judged:
         answered: whether it sent something that could be judged, so that its data are spent.
         together: clients whose data the reply is computed from, where it is not this one alone.
         request: what it was asked.
+        asked: the slot in which it was first asked for, where that is another one.
     """
 
     client: int
@@ -61,6 +62,7 @@ class Judged:
     answered: bool = True
     together: tuple[int, ...] = ()
     request: Message | None = None
+    asked: int = 0
 
     @property
     def accepted(self) -> bool:
@@ -74,15 +76,18 @@ def ask(
     slot: int,
     waiting: NDArray[np.int64],
     present: Sequence[bool] | None = None,
+    owed: Sequence[int] | None = None,
 ) -> dict[int, Message]:
     """Whom the algorithm asks what, in the order of the clients.
 
     Arguments:
         waiting: |D_n|, samples that wait at each client.
         present: whether each client can be asked; None for all.
+        owed: for each client, the slot of a request that it owes an answer to; None: nobody does.
     """
     here = np.ones(len(waiting), bool) if present is None else np.asarray(present, bool)
-    asked = problem.algorithm.ask(problem, state, slot, Ready(waiting * here, here))
+    debts = np.asarray([0] * len(here) if owed is None else owed, np.int64)
+    asked = problem.algorithm.ask(problem, state, slot, Ready(waiting * here, here, debts))
     return {n: asked[n] for n in sorted(asked) if here[n]}
 
 
@@ -123,10 +128,16 @@ def fault_of(schemas: Mapping[str, Schema], request: Message, reply: Message) ->
     return f"sends {fault}" if fault else ""
 
 
-def _good(judged: Iterable[Judged]) -> dict[int, Answered]:
+def _good(judged: Iterable[Judged], slot: int) -> dict[int, Answered]:
     """The replies that the algorithm sees."""
     return {
-        one.client: Answered(one.reply, one.samples, one.together or (one.client,), one.request)
+        one.client: Answered(
+            one.reply,
+            one.samples,
+            one.together or (one.client,),
+            request=one.request,
+            asked=one.asked or slot,
+        )
         for one in judged
         if one.accepted and one.reply is not None
     }
@@ -140,7 +151,7 @@ def second_requests(
     Arguments:
         present: the clients that can be asked.
     """
-    good = _good(judged)
+    good = _good(judged, slot)
     if not good or not isinstance(problem.algorithm, Reviewing):
         return {}
     asked = problem.algorithm.review(problem, state, slot, good, present)
@@ -162,7 +173,7 @@ def concluded(
         total: what the replies add up to, where the server sees only that (`quantised`).
     """
     judged = list(judged)
-    good = _good(judged) if total is None else {min(total.clients): total}
+    good = _good(judged, slot) if total is None else {min(total.clients): total}
     if isinstance(problem.algorithm, Reviewing):
         broken = {one.client: one.reason for one in judged if one.reason}
         if not good and not broken:

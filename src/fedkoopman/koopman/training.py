@@ -199,6 +199,7 @@ def _train(
     dtype, batch = vector.dtype, training.batch
     batches = (n + batch - 1) // batch
     adam = optax.chain(optax.add_decayed_weights(training.weight_decay), optax.scale_by_adam())
+    received = vector
 
     def step(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
         vector, memory = carry
@@ -211,6 +212,8 @@ def _train(
             lambda w: architecture.loss(w, fixed, x, tuple(ahead), share, training.loss_weights)
         )(_weights(vector, architecture))
         flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+        if training.proximal:  # FedProx: the slope of μ/2 ‖ω − ω_m‖²
+            flat = flat + training.proximal * (vector - received)
         direction, memory = adam.update(flat, memory, vector)
         return vector - eta * training.decay ** epoch.astype(dtype) * direction, memory
 

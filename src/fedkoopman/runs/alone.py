@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import ComputationError
 from fedkoopman.federation.algorithm import Asked, Problem
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.options import BufferOptions
 from fedkoopman.federation.slot import Judged, ask, concluded, fault_of
 from fedkoopman.federation.streams import subseed
 
@@ -41,6 +42,7 @@ def model_alone(
         segments=(float(problem.thresholds[identity]),),
         rates=(rate,),
         probabilities=(problem.probability(identity),),
+        buffering=BufferOptions(buffer=1),  # nobody else is waited for
     )
     schemas = own.algorithm.messages(own)
     state = own.algorithm.begin(own)

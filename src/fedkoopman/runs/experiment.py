@@ -23,10 +23,16 @@ from fedkoopman.federation.aggregators import AGGREGATORS
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.arrivals import Deliveries, Recordings
 from fedkoopman.federation.experiment import SCHEMES, Client, Experiment, Filter
-from fedkoopman.federation.options import AggregationOptions, PrivacyOptions, ServerOptions
+from fedkoopman.federation.options import (
+    AggregationOptions,
+    BufferOptions,
+    PrivacyOptions,
+    ServerOptions,
+)
 from fedkoopman.federation.policies import POLICIES
 from fedkoopman.federation.process_noise import with_process_noise
 from fedkoopman.federation.quantised import check_sums
+from fedkoopman.federation.server_steps import SERVER_STEPS
 from fedkoopman.federation.streams import subseed
 from fedkoopman.koopman.training import Training
 from fedkoopman.runs.site_preparation import Sites
@@ -78,6 +84,8 @@ def problem_of(study: Study, seed: int, clients: int, system: System | None = No
         aggregation=options_of(AggregationOptions, study.aggregation),
         server=options_of(ServerOptions, study.server),
         privacy=options_of(PrivacyOptions, study.privacy),
+        buffering=options_of(BufferOptions, study.algorithm),
+        server_step=SERVER_STEPS.find(study.server.step, study.root),
     )
     if problem.aggregation.secure:
         check_sums(problem)
@@ -108,6 +116,8 @@ def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experi
         aggregation=problem.aggregation,
         server=problem.server,
         privacy=problem.privacy,
+        buffering=problem.buffering,
+        server_step=problem.server_step,
         segments=problem.segments,
         slots=problem.slots,
         steps=problem.steps,

@@ -152,7 +152,9 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "training.huber": 2, "algorithm.buffer": 2, "algorithm.staleness": 1,
         "aggregation.liars": 2, "aggregation.clip": 3, "aggregation.history": 4,
         "aggregation.guard": "on", "aggregation.secure": True, "server.learning_rate": 0.5,
-        "server.average": 0.9, "privacy.mode": "site", "privacy.record": "segment",
+        "server.average": 0.9, "server.step": "adam", "server.momentum": 0.3,
+        "server.second_momentum": 0.5, "server.epsilon": 0.1, "algorithm.delays": 1,
+        "privacy.mode": "site", "privacy.record": "segment",
         "privacy.clip": 2, "privacy.noise": 2, "privacy.delta": 1e-6,
     }  # fmt: skip
     of_sites = {"sites.files": [f"{i}.toml" for i in range(5)], "system.unknown": {"b": 20.0}}

@@ -16,6 +16,7 @@ KEYS = {
     "network.kind": OWN,
     "algorithm.name": OWN,
     "aggregation.rule": OWN,
+    "server.step": OWN,
     "policy.name": OWN,
     "clients.sensor": {"kind": "function", "function": OWN, "observed": 1},
 }

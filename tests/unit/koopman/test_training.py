@@ -52,6 +52,7 @@ def assert_is_twin(architecture, training, segments, seed=5, learning_rate=None)
         eta=training.learning_rate if learning_rate is None else learning_rate,
         weight_decay=training.weight_decay,
         decay=training.decay,
+        proximal=training.proximal,
     )
     for ours, theirs in zip(twin.leaves(params_of(found)), twin.leaves(expected), strict=True):
         np.testing.assert_allclose(ours, theirs, **EXACT)
@@ -88,6 +89,39 @@ def test_weight_decay_and_falling_rate_are_the_twins():
         ARCHITECTURE, replace(training, weight_decay=0.0), first_weights(), states(), seed=5
     )
     assert np.abs(flat(decayed) - flat(plain)).max() > 1e-3
+
+
+@pytest.mark.parametrize("proximal", [1e-3, 0.1, 10.0])
+def test_fedprox_is_the_twins(proximal):
+    training = replace(TRAINING, epochs=3, learning_rate=1e-2, proximal=proximal)
+    near = assert_is_twin(ARCHITECTURE, training, states())
+    free = client_update(
+        ARCHITECTURE, replace(training, proximal=0.0), first_weights(), states(), seed=5
+    )
+    assert np.abs(flat(near) - flat(free)).max() > 1e-6
+
+
+def test_fedprox_holds_weights_where_they_were_received():
+    """The stronger the term, the nearer; without it they go thirty steps of η and more."""
+    eta, received = 1e-2, flat(first_weights())
+    training = replace(TRAINING, epochs=20, learning_rate=eta)
+
+    def farthest(proximal):
+        given = replace(training, proximal=proximal)
+        found = client_update(ARCHITECTURE, given, first_weights(), states(), seed=5)
+        return np.abs(flat(found) - received).max()
+
+    free, weak, strong, rigid = (farthest(mu) for mu in (0.0, 0.1, 10.0, 1e6))
+    assert free > weak > strong > rigid
+    assert free > 30 * eta and rigid < eta / 100
+
+
+def test_fedprox_that_is_too_weak_to_count_changes_rounding_only():
+    tiny = replace(TRAINING, proximal=1e-300)
+    found = [
+        client_update(ARCHITECTURE, t, first_weights(), states(), seed=5) for t in (TRAINING, tiny)
+    ]
+    np.testing.assert_allclose(flat(found[0]), flat(found[1]), **EXACT)
 
 
 def test_a_clients_own_rate_replaces_the_common_one():

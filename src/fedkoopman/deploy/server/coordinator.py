@@ -40,6 +40,7 @@ from fedkoopman.deploy.server.standings import (
     heard,
     judged,
     last_requests,
+    owing,
     settled,
     slot_requests,
     trusted,
@@ -138,6 +139,7 @@ class Coordinator:
         asked, alone = self._asked(state, slot, polled)
         self._crash("decided", slot)
         found, accepted, summed = self._answers(state, slot, asked)
+        found = {name: replace(one, asked=state.of(name).owes) for name, one in found.items()}
         self._crash("validated", slot)
         reviews = self._reviews(state, slot, found, polled)
         self._show("aggregating", state)
@@ -153,6 +155,9 @@ class Coordinator:
         lines += judgements
         state, more = all_struck(state, summed.blamed, slot)
         told = {**told, **summed.told}
+        requests = {name: request for name, (_, _, request) in asked.items()}
+        lasting = {name: r for name, r in requests.items() if self._schemas[r.kind].lasting}
+        state = owing(state, slot, found, lasting)
         state = replace(
             state,
             slot=slot,
@@ -237,7 +242,8 @@ class Coordinator:
         ready = {name: one.buffered for name, one in polled.items() if name not in idle}
         waiting = np.array([ready.get(site.name, 0) for site in sites], np.int64)
         present = [site.name in ready for site in sites]
-        chosen = ask(self._problem, state.arrays, slot, waiting, present)
+        owed = [state.of(site.name).owes for site in sites]
+        chosen = ask(self._problem, state.arrays, slot, waiting, present, owed)
         asked, alone = summable(self._problem, chosen)
         if alone:
             names = ", ".join(sites[n].name for n in alone)

@@ -45,6 +45,8 @@ class Standing:
         suspect: the slot since which its updates do not count, as the other sites judge them; 0
             while they do.
         trust: what the last record that speaks of its updates says of them.
+        owes, owes_base: the slot in which it was first asked for a lasting answer that it has not
+            given yet, and the digest of that request; 0 and empty if it owes none.
     """
 
     included: int = 0
@@ -61,6 +63,8 @@ class Standing:
     last_seen: str = ""
     suspect: int = 0
     trust: Mapping[str, Any] = field(default_factory=dict)
+    owes: int = 0
+    owes_base: str = ""
 
     def accepted(self, slot: int, samples: int, spends: bool = True) -> "Standing":
         """After an answer that is part of a slot's state; `spends`: and has spent its data."""
@@ -85,6 +89,10 @@ class Standing:
             strikes=strikes,
             set_aside=aside,
         )
+
+    def owing(self, slot: int, base: str) -> "Standing":
+        """After a lasting request that it did not answer in time; asked anew, it owes that."""
+        return self if self.owes_base == base else replace(self, owes=slot, owes_base=base)
 
     def readmitted(self) -> "Standing":
         """Asked again."""

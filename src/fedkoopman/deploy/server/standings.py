@@ -20,6 +20,7 @@ from fedkoopman.deploy.wire import (
     Polled,
     Reply,
     Request,
+    message_digest,
 )
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.slot import Judged
@@ -145,6 +146,8 @@ def settled(
     lines: list[str] = []
     for site, one in judged.items():
         standing = state.of(site)
+        if one.answered:
+            standing = replace(standing, owes=0, owes_base="")
         if one.accepted and one.answered:
             standing = standing.accepted(slot, one.samples, site in spending)
         elif one.answered and site in spending:
@@ -187,6 +190,21 @@ def trusted(
             "one before it was taken again"
         )
     return state, lines
+
+
+def owing(
+    state: ServerState, slot: int, judged: Mapping[str, Judged], lasting: Mapping[str, Message]
+) -> ServerState:
+    """With the debts of sites that have not answered, and may do so in a later slot.
+
+    Arguments:
+        judged: by site.
+        lasting: by site, requests that may be answered later.
+    """
+    late = [site for site in lasting if not judged[site].answered]
+    return state.with_sites(
+        {site: state.of(site).owing(slot, message_digest(lasting[site])) for site in late}
+    )
 
 
 def all_struck(state: ServerState, reasons: Mapping[str, str], slot: int) -> Changed:

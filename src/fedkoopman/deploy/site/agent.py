@@ -126,6 +126,7 @@ class Agent:
             None if live else lambda slot: succeeded(study.seed, slot, identity, chance),
             repeat=study.sites.repeat and not live,
             keep=looks_again(self.work.schemas),
+            lasting=any(one.lasting for one in self.work.schemas.values()),
         )
         self._answers = SiteAnswers(site.name, self.work, self.buffer, self.intake, self.envelope)
         self._scores = HeldOutScores(site.name, self.work, self.intake)

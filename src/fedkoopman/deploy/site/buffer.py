@@ -7,6 +7,10 @@ model holds them, or lets them wait again.
 
 At most one update is unacknowledged, and no slot is trained that the server said is over. So a
 message that comes twice, late or out of order can neither lose data nor have them trained twice.
+
+Where the algorithm takes answers in later slots (`Schema.lasting`), an update that came too late
+for its slot is kept. The next poll counts for its slot exactly what the update was trained on, so
+that whoever asks the same again gets it; what arrived meanwhile waits for the poll after that.
 """
 
 import sqlite3
@@ -86,15 +90,17 @@ class Buffer:
         succeeds: Callable[[int], bool] | None = None,
         repeat: bool = False,
         keep: bool = False,
+        lasting: bool = False,
     ) -> None:
         """Arguments:
 
         succeeds: whether a recorded segment arrives in a slot; None where files bring them.
         repeat: whether the first recorded segment follows the last.
         keep: whether states are kept when they are spent, as the algorithm looks at them again.
+        lasting: whether an update that its slot was saved without may be part of a later one.
         """
         self._store, self._succeeds, self._repeat = store, succeeds, repeat
-        self._keep = keep
+        self._keep, self._lasting = keep, lasting
 
     def poll(self, slot: int) -> Counted:
         """How much waits for a slot; asked again, the same."""
@@ -102,6 +108,7 @@ class Buffer:
             _check_current(c, slot)
             if not _polled(c, slot):
                 self._count(c, slot)
+                _carry_over(c, slot)
             return counted(c, slot)
 
     def kept(self, slot: int) -> Kept | None:
@@ -201,6 +208,9 @@ class Buffer:
                     spent = counted(c, k)
                     self._consume(c, k)
                     told = f"{spent.samples} samples of slot {k} are trained on for good"
+                elif slot >= k and self._lasting:
+                    if slot > _acknowledged(c):
+                        told = f"slot {k} was saved without this site: its update is kept for later"
                 elif slot >= k:
                     told = f"slot {k} was saved without this site: its data wait again"
                     c.execute("DELETE FROM pending WHERE slot = ?", (k,))
@@ -340,12 +350,22 @@ def _check_current(c: sqlite3.Connection, slot: int) -> None:
             f"slot {slot} is over, as the server has saved slot {over}: refused; if the server was "
             "set back to an earlier state, join once with --rewind"
         )
-    other = c.execute("SELECT slot FROM pending WHERE slot <> ?", (slot,)).fetchone()
-    if other is not None:
+    # One of a slot that is over is there only if it may be part of a later one.
+    other = c.execute("SELECT slot FROM pending WHERE slot > ? AND slot <> ?", (over, slot))
+    if (other := other.fetchone()) is not None:
         raise InputError(
             f"slot {slot} comes while the update of slot {other[0]} is not acknowledged: "
             "acknowledge first"
         )
+
+
+def _carry_over(c: sqlite3.Connection, slot: int) -> None:
+    """Let an update that came too late be one of this slot, with what it was trained on."""
+    for (k,) in c.execute("SELECT slot FROM pending WHERE slot < ?", (slot,)).fetchall():
+        c.execute("DELETE FROM reservations WHERE slot = ?", (slot,))
+        c.execute("UPDATE reservations SET slot = ? WHERE slot = ?", (slot, k))
+        c.execute("UPDATE pending SET slot = ?, trainings = 1 WHERE slot = ?", (slot, k))
+        c.execute("DELETE FROM polls WHERE slot = ?", (k,))
 
 
 def _acknowledged(c: sqlite3.Connection) -> int:

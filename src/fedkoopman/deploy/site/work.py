@@ -173,7 +173,7 @@ class SiteAnswers:
             with suppress(InputError):  # kept by another version: computed again
                 (reply,) = decode_replies(kept.reply)[1]
                 assert isinstance(reply, Answered)
-                return reply
+                return replace(reply, slot=request.slot)  # it may be kept from an earlier one
         if kept is not None and kept.trainings >= ANSWERS:
             raise InputError(
                 f"{ANSWERS} different requests were answered in slot {request.slot}: a slot has "

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
-from fedkoopman.federation.combining import combined, first_memory, without_memory
+from fedkoopman.federation.combining import average_of, combined, first_memory, without_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
@@ -48,6 +48,9 @@ class FedAvgM:
                 f"the algorithm fedavg-m trains whole models, and the model kind {kind.name} is "
                 'learned in stages: give algorithm.name = "auto"'
             )
+
+    def check_server(self, kind: Kind) -> None:
+        """Whole models are updates, of every kind that is taken."""
 
     def begin(self, problem: Problem) -> Arrays:
         """The untrained model."""
@@ -86,8 +89,8 @@ class FedAvgM:
         return {**model, **memory}, told
 
     def model(self, problem: Problem, state: Arrays) -> Arrays:
-        """The state without what is remembered."""
-        return without_memory(state)
+        """The state without what is remembered, or the average of such."""
+        return average_of(problem, state, without_memory(state))
 
     def warm(self, problem: Problem, samples: int) -> None:
         """Compile training for so many samples."""

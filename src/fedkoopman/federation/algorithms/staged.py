@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError
 from fedkoopman.federation.aggregators.mean import mean
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
-from fedkoopman.federation.combining import combined, first_memory
+from fedkoopman.federation.combining import average_of, combined, first_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.streams import generator, subseed
@@ -53,6 +53,14 @@ class StagedLearning:
     def check_kind(self, kind: Kind) -> None:
         """Refuse kinds that are not made of sums."""
         _staged(kind)
+
+    def check_server(self, kind: Kind) -> None:
+        """Refuse kinds without features that are trained: sums are added up, and nothing else."""
+        if not _staged(kind).trains:
+            raise InputError(
+                f"the section server says what becomes of trained features, and the model kind "
+                f"{kind.name} is solved from sums here: leave its keys out"
+            )
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """Requests and replies of every stage that the kind has."""
@@ -126,6 +134,7 @@ class StagedLearning:
         if kind.trains and slot <= _last_training(problem):
             return {n: Message("train", shared) for n in _chosen(problem, slot, ready)}
         counted = _padded(state["counted"], problem.clients)
+        shared = {**_get(FIXED, state), **_final_features(problem, state)}
         new = [int(n) for n in np.flatnonzero(ready.present) if not counted[n]]
         # Between the first and the last sums the policy says how often sites speak.
         last = slot == problem.slots
@@ -180,7 +189,7 @@ class StagedLearning:
             features, memory, told = combined(problem, state, features, replies)
             after = {**state, **_put(FEATURES, features), **memory}
             if not kind.sum_shapes():
-                after |= _put(MODEL, kind.unsolved(fixed, features))
+                after |= _put(MODEL, kind.unsolved(fixed, _final_features(problem, after)))
             return after, {"stage": "features", **told}
         if found[0].kind == "seen":
             sums = _added([message.arrays for message in found])
@@ -190,6 +199,7 @@ class StagedLearning:
             model = kind.solve(fixed, features, sums)
             after = {**state, "looked": np.ones(1), **_put(FIXED, fixed), **_put(MODEL, model)}
             return after, {"stage": "look"}
+        features = _final_features(problem, state)
         sums = _added([_get(SUMS, state), *(message.arrays for message in found)])
         counted = _padded(state["counted"], problem.clients)
         for reply in replies.values():
@@ -217,6 +227,13 @@ class StagedLearning:
             nothing = np.zeros((REPLAY * samples, kind.state_dim))
             order = np.zeros((_training(problem).epochs, 1), np.int32)
             train(kind, _training(problem), features, nothing, order, fixed=kind.fixed())
+
+
+def _final_features(problem: Problem, state: Arrays) -> dict[str, NDArray[Any]]:
+    """Those that the model has: the average, if the study asks for one, while sites go on training
+    the newest. In the last stage, sums are of these, and so is what is solved from them."""
+    features = _get(FEATURES, state)
+    return average_of(problem, state, features) if _kind(problem).trains else features
 
 
 def _training(problem: Problem) -> Training:

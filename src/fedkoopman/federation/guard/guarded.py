@@ -44,7 +44,6 @@ from fedkoopman.federation.guard.verdicts import (
     first_standings,
 )
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.koopman.kind import Kind
 
 __all__ = ["Guarded"]
 
@@ -63,10 +62,11 @@ class Guarded:
     def __init__(self, inner: Algorithm) -> None:
         self.inner = inner
 
-    def check_kind(self, kind: Kind) -> None:
-        """As the algorithm."""
-        if check := getattr(self.inner, "check_kind", None):
-            check(kind)
+    def __getattr__(self, name: str) -> Any:
+        """The checks of a study that the algorithm has."""
+        if name.startswith("check_"):
+            return getattr(self.inner, name)
+        raise AttributeError(name)
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:
         """Those of the algorithm, and those of the second exchange."""
