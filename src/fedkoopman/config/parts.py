@@ -299,6 +299,10 @@ def _check_learning(study: "Study", system: System) -> None:
         rule = AGGREGATORS.find(study.aggregation.rule, study.root)
     if check := getattr(rule, "check", None):
         check(options_of(AggregationOptions, study.aggregation), study.clients.count)
+    if study.training.huber:
+        from fedkoopman.koopman.training import check_huber  # with it comes JAX
+
+        check_huber(study.training.huber, kind, "training.huber")
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:
