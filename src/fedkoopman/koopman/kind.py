@@ -149,7 +149,6 @@ class Kind(ABC):
         x: Float[Array, "input n"],
         target: Float[Array, "input n"],
         share: Float[Array, " n"] | None = None,
-        huber: float = 0.0,
     ) -> Losses:
         """What gradient training minimises, for windows X and their targets X^τ.
 
@@ -158,7 +157,6 @@ class Kind(ABC):
         Arguments:
             x, target: one window per column.
             share: each sample's share in the mean, where it is not 1/n (0 for padding).
-            huber: as of `losses.powers`; only kinds that take it are given one.
         """
         raise InputError(
             f"the model kind {self.name} has no loss, so it cannot be trained by gradients: "
@@ -198,12 +196,12 @@ class Kind(ABC):
             loss_weights: w₁, w₂, w₃.
             huber: as of `losses.powers`; only kinds that take it are given one.
         """
-        more = {"huber": huber} if huber else {}
+        more: dict[str, Any] = {"huber": huber} if huber else {}
         return self.losses(trained, x, ahead[0], share, **more).weighted(loss_weights)
 
     @property
     def takes_huber(self) -> bool:
-        """Whether its loss can be Huber's in place of the square; then `loss` takes `huber`."""
+        """Whether its loss can be Huber's; then `losses` or `loss` take `huber`."""
         return False
 
     def bounds(self, weights: Weights) -> Any:
