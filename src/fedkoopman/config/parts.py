@@ -336,6 +336,11 @@ def _check_estimation(study: "Study", system: System) -> None:
         )
     if estimation.initial_cov != "auto":
         noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+    if 0 < estimation.gate <= 1:
+        raise InputError(
+            f"estimation.gate is {estimation.gate:g}, which leaves out about half of the samples "
+            "or more: give a number above 1, such as 3, or 0 to keep all"
+        )
     if estimation.lost_track == "drop" and not estimator.consistent:
         raise InputError(
             f'estimation.lost_track is "drop" but the innovations of estimation.method '

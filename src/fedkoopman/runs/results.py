@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import Arrays
@@ -185,6 +186,7 @@ def summarise(
     summary["rounds"] = _trainings(study, every) / len(records)
     summary["samples"] = sum(map(samples_of, records.values())) / len(records)
     summary["dropped"] = sum(len(record["dropped"]) for record in every)
+    summary["left_out"] = sum(record.get("left_out", 0) for record in every)
     summary["refused"] = sum(len(record.get("refused", ())) for record in every)
     longest = max(mine[-1]["seconds"] for mine in records.values())
     summary["seconds"] = round(longest if seconds is None else seconds, 3)
@@ -226,9 +228,10 @@ def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str,
 def _about(site: PreparedSite) -> dict[str, Any]:
     return {
         "train_segments": len(site.train),
-        "train_samples": sum(len(states) for states in site.train),
+        "train_samples": sum(map(kept_samples, site.train)),
         "held_out_segments": len(site.held_out),
         "dropped": list(site.dropped),
+        "left_out": list(site.left_out),
         "observation_noise": np.diag(site.observation_noise).tolist(),
         "process_noise": np.diag(site.process_noise).tolist(),
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment
-from fedkoopman.data.triage import held_out, holds_out, triage
+from fedkoopman.data.triage import Estimated, held_out, holds_out, triage
 
 STUDY = Study.from_dict({"network": {"window": 2, "depth": 3}, "evaluation": {"horizon": 4}})
 
@@ -35,7 +35,7 @@ def test_a_segment_is_used_or_dropped_for_a_reason(
     samples: int, observed: bool, implausible: str, held: bool, kind: str, reason: str
 ) -> None:
     one = segment(samples, observed)
-    fate = triage(STUDY, one, np.zeros((samples, 2)), implausible, held)
+    fate = triage(STUDY, Estimated(one, np.zeros((samples, 2)), implausible), held)
     assert (fate.kind, fate.reason) == (kind, reason)
 
 

@@ -188,6 +188,7 @@ class Agent:
             "recorded": counts.train,
             "held_out": counts.held_out,
             "dropped": self.intake.catalogue.dropped()[-100:],
+            "left_out": self.intake.catalogue.left_out()[-100:],
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
         }
