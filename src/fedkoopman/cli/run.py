@@ -164,6 +164,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         table.add_row(row, spread_text(summary[name], several))
     for name, row in (
         ("dropped", "segments dropped, their estimates having diverged"),
+        ("left_out", "samples left out, being too uncertain"),
         ("refused", "updates refused, not being finite"),
     ):
         if summary.get(name):
@@ -193,11 +194,13 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
         table.add_row(name, *site_errors(site))
     plain_console().print(table)
     for name, site in summary["sites"].items():
-        for reason in site["dropped"][:SHOWN]:
-            typer.echo(f"dropped at {name}: {reason}", err=True)
-        if len(site["dropped"]) > SHOWN:
-            more = len(site["dropped"]) - SHOWN
-            typer.echo(f"dropped at {name}: {more} more, see summary.json", err=True)
+        for key, words in (("dropped", "dropped"), ("left_out", "left out")):
+            reasons = site.get(key, [])
+            for reason in reasons[:SHOWN]:
+                typer.echo(f"{words} at {name}: {reason}", err=True)
+            if len(reasons) > SHOWN:
+                more = len(reasons) - SHOWN
+                typer.echo(f"{words} at {name}: {more} more, see summary.json", err=True)
     for name, value in summary["parameters"].items():
         typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")
     show_benefit(summary)

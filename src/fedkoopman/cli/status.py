@@ -179,7 +179,8 @@ def _show_site(found: Mapping[str, Any]) -> None:
             shown = f"{value:,}" if isinstance(value, int) else _clock(str(value))
             table.add_row(words, shown)
     plain_console().print(table)
-    for key, words in (("dropped", "not used"), ("set_aside", "file set aside")):
+    told = {"dropped": "not used", "left_out": "not all used", "set_aside": "file set aside"}
+    for key, words in told.items():
         for line in found.get(key) or []:
             typer.echo(f"{words}: {line if isinstance(line, str) else json.dumps(line)}")
 

@@ -316,6 +316,10 @@ def _check_learning(study: "Study", system: System) -> None:
     if check := getattr(rule, "check", None):
         check(options_of(AggregationOptions, study.aggregation), study.clients.count)
     _check_server(study, kind, algorithm)
+    if study.training.huber:
+        from fedkoopman.koopman.training import check_huber  # with it comes JAX
+
+        check_huber(study.training.huber, kind, "training.huber")
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:
@@ -368,6 +372,11 @@ def _check_estimation(study: "Study", system: System) -> None:
         )
     if estimation.initial_cov != "auto":
         noise_of(estimation.initial_cov, dim, "estimation.initial_cov")
+    if 0 < estimation.gate <= 1:
+        raise InputError(
+            f"estimation.gate is {estimation.gate:g}, which leaves out about half of the samples "
+            "or more: give a number above 1, such as 3, or 0 to keep all"
+        )
     if estimation.lost_track == "drop" and not estimator.consistent:
         raise InputError(
             f'estimation.lost_track is "drop" but the innovations of estimation.method '

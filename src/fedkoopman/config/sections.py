@@ -218,8 +218,8 @@ class EstimationSection(Section):
     gate: float = key(
         0.0,
         Real(0.0),
-        "Samples whose smoothed standard deviation is larger than so many times the usual one are "
-        "left out; 0 keeps all",
+        "Samples are not trained on where a state's standard deviation is larger than so many "
+        "times its median over the segment; above 1, or 0 to keep all",
     )
 
 
@@ -319,8 +319,8 @@ class TrainingSection(Section):
     huber: float = key(
         0.0,
         Real(0.0),
-        "Error beyond which the three losses grow linearly instead of as its square (Huber); 0: "
-        "the square everywhere",
+        "Error beyond which the three losses grow linearly instead of as its square (Huber), in "
+        "the units in which the model kind trains; 0: the square everywhere",
     )
 
 

@@ -185,7 +185,9 @@ class SiteFile(Section):
     noise: NoiseSection = part(NoiseSection)
     initial: InitialSection = part(InitialSection)
     bounds: dict[str, tuple[float, float]] = key(
-        {}, Bounds(), "Plausible states: estimates outside are reported, and their segments dropped"
+        {},
+        Bounds(),
+        "Plausible states: samples whose estimates lie outside are reported and left out",
     )
     path: Path = field(default=Path("site.toml"), compare=False)
 

@@ -5,7 +5,7 @@ its states depend on nothing but itself.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +18,10 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import Beliefs, Knowledge, Progress, beliefs_of, spread_of
 from fedkoopman.data.segments import Segment
+from fedkoopman.data.triage import Estimated
 from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, lost_track
 from fedkoopman.estimation.estimates import cores
+from fedkoopman.estimation.left_out import outside, uncertain
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 
@@ -51,10 +53,8 @@ class Estimator:
     site: SiteFile
     beliefs: Beliefs
 
-    def __call__(
-        self, stream: Iterator[Segment]
-    ) -> Iterator[tuple[Segment, NDArray[np.float64], str]]:
-        """Segments with their states (T, d), and why these are of no use; empty if they are."""
+    def __call__(self, stream: Iterator[Segment]) -> Iterator[Estimated]:
+        """Segments with their states, and which of these are of no use."""
         options = {
             **self.beliefs.initial,
             **spread_of(self.study),
@@ -64,12 +64,33 @@ class Estimator:
             "smooth": self.study.estimation.smooth,
             "particles": self.study.estimation.particles,
         }
-        judged = drops_lost(self.study)
+        judged, gate = drops_lost(self.study), self.study.estimation.gate
         for segment, found in estimated(self.system, self.sensor, stream, options):
-            reason = _implausible(self.system, self.site, found)
-            if judged and not reason:
-                (reason,) = lost_track(found)
-            yield segment, np.asarray(found.mean), reason
+            states = np.asarray(found.mean)
+            if not found.ok:
+                yield Estimated(segment, states, "the filter diverged")
+                continue
+            (reason,) = lost_track(found) if judged else ("",)
+            beyond = outside(states, self.bounds)
+            doubted = uncertain(np.asarray(found.std), gate) if gate else None
+            yield Estimated(segment, states, reason, beyond, self._example(states), doubted)
+
+    @property
+    def bounds(self) -> Sequence[tuple[int, float, float]]:
+        """The site's bounds, with the places of the states that have some."""
+        names = self.system.names
+        return [(names.index(name), low, high) for name, (low, high) in self.site.bounds.items()]
+
+    def _example(self, states: NDArray[np.float64]) -> str:
+        """The first sample outside of the bounds, in words; empty if there is none."""
+        for place, low, high in self.bounds:
+            values = states[:, place]
+            found = values[(values < low) | (values > high)]
+            if len(found):
+                return (
+                    f"{self.system.names[place]} is {found[0]:.4g}, outside of [{low:g}, {high:g}]"
+                )
+        return ""
 
 
 def estimator_of(
@@ -101,16 +122,3 @@ def estimated(
                 yield first, result.result()
         for segment, result in waiting:
             yield segment, result.result()
-
-
-def _implausible(system: System, site: SiteFile, found: Estimates) -> str:
-    """Why estimates cannot be used; empty if they can."""
-    if not found.ok:
-        return "the filter diverged"
-    for name, (low, high) in site.bounds.items():
-        values = np.asarray(found.mean)[:, system.names.index(name)]
-        outside = (values < low) | (values > high)
-        if outside.any():
-            worst = values[outside][0]
-            return f"{name} is {worst:.4g}, outside of [{low:g}, {high:g}]"
-    return ""

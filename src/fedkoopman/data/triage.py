@@ -1,5 +1,10 @@
 """What becomes of a segment: it is trained on, held out for evaluation, or dropped for a reason.
 
+Samples outside of the site's bounds are left out in any case, those that the study's gate holds for
+too uncertain of training only, so that scores with and without a gate are of the same samples. What
+is trained on may be cut by that into several stretches. Of a held-out segment the longest stretch
+is scored on, if it is at least half of the segment.
+
 The rules are the same for sites that have recorded all they will and for sites that go on.
 """
 
@@ -8,32 +13,83 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.data.segments import Segment
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.estimation.left_out import kept_samples, longest_stretch, without
+
+
+class Estimated(NamedTuple):
+    """A segment and its states, with all that speaks against them."""
+
+    segment: Segment
+    states: NDArray[np.float64]
+    """(T, d)."""
+    useless: str = ""
+    """Why the estimator takes the whole of it for useless; empty if it does not."""
+    outside: NDArray[np.bool_] | None = None
+    """Samples outside of the bounds, (T,); None: there are none."""
+    example: str = ""
+    """One of them, in words."""
+    uncertain: NDArray[np.bool_] | None = None
+    """Samples that are more uncertain than the gate allows, (T,); None: there are none."""
 
 
 class Fate(NamedTuple):
-    """What becomes of a segment, and why it is dropped if it is."""
+    """What becomes of a segment."""
 
     kind: Literal["train", "held-out", "dropped"]
-    reason: str = ""
+    reason: str
+    """Why it is dropped; of a segment in use, how many samples are left out and why, beginning with
+    their number, or nothing."""
+    states: NDArray[np.float64]
+    """What is used: to train on with rows of NaN between stretches, held out in one stretch."""
+    observations: NDArray[np.float64] | None = None
+    """Of a held-out segment, those of its states."""
 
 
-def triage(
-    study: Study, segment: Segment, states: np.ndarray, implausible: str, held_out: bool
-) -> Fate:
-    """Decide what becomes of a segment whose states are estimated.
+def triage(study: Study, found: Estimated, held_out: bool) -> Fate:
+    """Decide what becomes of a segment whose states are estimated."""
+    segment, states = found.segment, found.states
+    observed = not np.isnan(segment.observations).all()
+    reason = useless(study, len(states), observed, held_out) or found.useless
+    if reason:
+        return Fate("dropped", reason, states)
+    nobody = np.zeros(len(states), bool)
+    beyond = nobody if found.outside is None else found.outside
+    doubted = nobody if found.uncertain is None or held_out else found.uncertain & ~beyond
+    bad, least = beyond | doubted, least_samples(study, held_out)
+    if held_out:
+        place = longest_stretch(bad)
+        used, seen = states[place], segment.observations[place]
+        least = max(least, -(-len(states) // 2))
+    else:
+        used, seen = without(states, bad, least), None
+    count = kept_samples(used)
+    why = _reasons(study, found.example, int(beyond.sum()), int(doubted.sum()))
+    if count < least:
+        return Fate("dropped", f"{why}: no {least} samples in a row are left", states)
+    reason = f"{len(states) - count} of {len(states)} samples are left out: {why}"
+    if (also := len(states) - count - int(bad.sum())) > 0:
+        where = "beside the longest stretch" if held_out else "in stretches that are too short"
+        reason += f", and {also} {where}"
+    kind: Literal["train", "held-out"] = "held-out" if held_out else "train"
+    return Fate(kind, reason if bad.any() else "", used, seen)
+
+
+def _reasons(study: Study, example: str, beyond: int, doubted: int) -> str:
+    """Why samples are left out.
 
     Arguments:
-        implausible: why the estimator takes them for useless; empty if it does not.
+        beyond, doubted: how many are outside of the bounds, and how many more are too uncertain.
     """
-    observed = not np.isnan(segment.observations).all()
-    reason = useless(study, len(states), observed, held_out) or implausible
-    if reason:
-        return Fate("dropped", reason)
-    return Fate("held-out" if held_out else "train")
+    parts = [f"{example} ({beyond} such)"] if beyond else []
+    if doubted:
+        gate = f"{study.estimation.gate:g} times as uncertain as usual"
+        parts.append(f"{doubted} are more than {gate}")
+    return ", ".join(parts)
 
 
 def useless(study: Study, samples: int, observed: bool, held_out: bool) -> str:

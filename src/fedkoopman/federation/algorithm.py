@@ -131,6 +131,9 @@ class Asked(NamedTuple):
     """Of all that is random in the answer; another one for every slot and client."""
     learning_rate: float
     """η_n."""
+    delivered: int = 0
+    """Segments that were delivered: fewer than there are in hand, where samples were left out in
+    the midst of one; 0: nobody counted."""
 
 
 class Answered(NamedTuple):
@@ -172,7 +175,10 @@ class Algorithm(Protocol):
     def answer(
         self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
     ) -> Message:
-        """A site's reply, from its segments (T_i, d) in the order in which they arrived."""
+        """A site's reply, from its segments (T_i, d) in the order in which they arrived.
+
+        All samples of a segment are consecutive: where some were left out, it comes in pieces.
+        """
         ...
 
     def conclude(

@@ -55,7 +55,8 @@ class Client:
 @dataclass(frozen=True, eq=False)
 class Filter:
     """How observations become states: the arguments of `fk.estimate`, common to all clients; and
-    whether segments on which the filter lost track are left out."""
+    what is left out: segments on which the filter lost track, and samples that are more uncertain
+    than so many times the usual (`estimation.left_out`)."""
 
     method: str = "ukf"
     smooth: bool = True
@@ -66,6 +67,7 @@ class Filter:
     initial_mean: Any = None
     initial_cov: Any = None
     drop_lost: bool = False
+    gate: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ model is scored while the next slots train.
 
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
@@ -33,6 +34,7 @@ from fedkoopman.federation.sites import (
 from fedkoopman.federation.slot import (
     Judged,
     State,
+    answer,
     ask,
     concluded,
     fault_of,
@@ -133,17 +135,19 @@ def _run_slot(
         (*slots, slot) if Address(slot, n) in segments else slots
         for n, slots in enumerate(state.buffers)
     )
-    buffered, jobs = jobs_of(experiment, scheme, state, buffers)
+
+    def size(address: Address) -> int:
+        return kept_samples(segments[address])
+
+    buffered, jobs = jobs_of(experiment, scheme, state, buffers, size)
     kept, alone = summable(problem, {job.clients[0]: job.request for job in jobs})
     jobs = [job for job in jobs if job.clients[0] in kept]
 
-    def answer(job: Job) -> Message:
-        return problem.algorithm.answer(
-            problem, job.request, [segments[a] for a in job.segments], job.asked
-        )
+    def answered(job: Job) -> Message:
+        return answer(problem, job.request, [segments[a] for a in job.segments], job.asked)
 
     judged: list[Judged] = []
-    for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answer, jobs), strict=True):
+    for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answered, jobs), strict=True):
         reason = fault_of(schemas, job.request, reply)
         first = job.clients[0]
         judged += [Judged(first, job.samples, reply, reason, True, job.clients, job.request)]
@@ -152,6 +156,7 @@ def _run_slot(
     reviews = _reviews(experiment, scheme, slot, second, workers) if second else {}
     judged, total = summed(problem, {job.clients[0]: job.request for job in jobs}, judged)
     arrays, told = concluded(problem, state.arrays, slot, judged, reviews, total)
+    told = {**_left_out(experiment, came, segments, slot), **told}
     again = looks_again(schemas)
     late = [one.client for one in judged if not one.answered]
     jobs = [job for job in jobs if job.clients[0] not in late]
@@ -190,19 +195,33 @@ def _reviews(
     schemas = problem.algorithm.messages(problem)
     held = judges_segments(experiment, scheme.perfect)
 
-    def answer(n: int) -> Message:
+    def judgement(n: int) -> Message:
         client, data = experiment.clients[n], schemas[requests[n].kind].data
         seed = subseed(experiment.seed, "training", slot, client.identity)
         own = Asked(slot, seed, client.learning_rate)
         segments = held[n] if data == "held-out" else ()
-        return problem.algorithm.answer(problem, requests[n], segments, own)
+        return answer(problem, requests[n], segments, own)
 
-    replies = workers.map(Urgency.TRAIN, answer, requests)
+    replies = workers.map(Urgency.TRAIN, judgement, requests)
     return {
         n: reply
         for n, reply in zip(requests, replies, strict=True)
         if not fault_of(schemas, requests[n], reply)
     }
+
+
+def _left_out(
+    experiment: Experiment, came: list[int], segments: Mapping[Address, NDArray], slot: int
+) -> dict[str, int]:
+    """For the record, how many samples were left out of simulated segments that came and are used.
+
+    What is left out of sites' own data is told by site, in the summary.
+    """
+    if experiment.deliveries is not None:
+        return {}
+    new = [segments[Address(slot, n)] for n in came if Address(slot, n) in segments]
+    count = sum(experiment.steps - kept_samples(states) for states in new)
+    return {"left_out": count} if count else {}
 
 
 class Job(NamedTuple):
@@ -219,7 +238,11 @@ class Job(NamedTuple):
 
 
 def jobs_of(
-    experiment: Experiment, scheme: Scheme, state: State, buffers: tuple[tuple[int, ...], ...]
+    experiment: Experiment,
+    scheme: Scheme,
+    state: State,
+    buffers: tuple[tuple[int, ...], ...],
+    size: Callable[[Address], int] | None = None,
 ) -> tuple[NDArray[np.int64], list[Job]]:
     """How many samples wait at each client, and what is computed in the next slot.
 
@@ -227,25 +250,27 @@ def jobs_of(
 
     Arguments:
         buffers: for each client, the slots whose segments wait, those of this slot included.
+        size: samples of a segment; None: as many as were observed, none left out.
     """
     problem, slot = experiment.problem, state.slot + 1
     schemas = problem.algorithm.messages(problem)
-    sizes = [sum(samples(experiment, Address(m, n)) for m in s) for n, s in enumerate(buffers)]
+    size = size or partial(samples, experiment)
+    sizes = [sum(size(Address(m, n)) for m in s) for n, s in enumerate(buffers)]
     buffered, jobs = np.array(sizes, np.int64), list[Job]()
     for n, request in ask(problem, state.arrays, slot, buffered).items():
         client, data = experiment.clients[n], schemas[request.kind].data
         held = {"waiting": buffers[n], "arrived": (*state.spent[n], *buffers[n]), "none": ()}[data]
         addresses = tuple(Address(m, n) for m in held)
         seed = subseed(experiment.seed, "training", slot, client.identity)
-        size = sum(samples(experiment, address) for address in addresses)
+        count = sum(map(size, addresses))
         own = Asked(slot, seed, client.learning_rate)
-        jobs.append(Job(request, addresses, own, (n,), size, schemas[request.kind].spends))
+        jobs.append(Job(request, addresses, own, (n,), count, schemas[request.kind].spends))
     if not scheme.central or not jobs:
         return buffered, jobs
     everything = tuple(address for job in jobs for address in job.segments)
     server = Asked(slot, subseed(experiment.seed, "server", slot), problem.training.learning_rate)
-    everybody, size = tuple(n for job in jobs for n in job.clients), sum(j.samples for j in jobs)
-    joined = Job(jobs[0].request, everything, server, everybody, size, jobs[0].spends)
+    everybody, count = tuple(n for job in jobs for n in job.clients), sum(j.samples for j in jobs)
+    joined = Job(jobs[0].request, everything, server, everybody, count, jobs[0].spends)
     return buffered, [joined]
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.covariance import noise_roots
 from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, lost_track
+from fedkoopman.estimation.left_out import kept_samples, uncertain, without
 from fedkoopman.evaluation import TestSet, site_test_set
 from fedkoopman.federation.arrivals import arrivals, schedule
 from fedkoopman.federation.experiment import Client, Experiment
@@ -59,10 +60,10 @@ def delivered(experiment: Experiment, address: Address) -> NDArray[np.float64]:
 
 
 def samples(experiment: Experiment, address: Address) -> int:
-    """How many samples a segment has."""
+    """How many samples a segment has; of a simulated one, before any is left out."""
     if experiment.deliveries is None:
         return experiment.steps
-    return len(delivered(experiment, address))
+    return kept_samples(delivered(experiment, address))
 
 
 class Sites:
@@ -79,7 +80,8 @@ class Sites:
     def segments(
         self, wanted: Sequence[Address], workers: Workers
     ) -> dict[Address, NDArray[np.float64] | None]:
-        """States (ζ, d) of each wanted segment; None where the estimate diverged."""
+        """States (ζ, d) of each wanted segment, without the samples that are left out
+        (`estimation.left_out`); None where the estimate diverged or nothing is left."""
         if self._experiment.deliveries is not None:
             return {address: delivered(self._experiment, address) for address in wanted}
         truths = self._truths(wanted, workers)
@@ -92,9 +94,8 @@ class Sites:
         ]
         results = workers.map(Urgency.PREPARE, lambda call: self._estimate(call[1], truths), calls)
         found: dict[Address, NDArray[np.float64] | None] = {}
-        for (members, _), (means, ok) in zip(calls, results, strict=True):
-            for address, mean, good in zip(members, means, ok, strict=False):
-                found[address] = mean if good else None
+        for (members, _), states in zip(calls, results, strict=True):
+            found |= zip(members, states, strict=False)
         return found
 
     def log_likelihoods(
@@ -190,14 +191,22 @@ class Sites:
 
     def _estimate(
         self, members: list[Address], truths: dict[tuple[int, int], NDArray[np.float64]]
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """States of one group, and whether they are of use; `members` fills all lanes."""
-        clients = self._experiment.clients
+    ) -> list[NDArray[np.float64] | None]:
+        """States of one group, None where they are of no use; `members` fills all lanes."""
+        clients, options = self._experiment.clients, self._experiment.filter
         found = self._filtered(members, truths, [clients[a.client].process_noise for a in members])
         useful = np.atleast_1d(found.ok)
-        if self._experiment.filter.drop_lost:
+        if options.drop_lost:
             useful = useful & np.array([not reason for reason in lost_track(found)])
-        return np.asarray(found.mean), useful
+        means, network = np.asarray(found.mean), self._experiment.architecture
+        if not options.gate:
+            return [mean if good else None for mean, good in zip(means, useful, strict=True)]
+        least, std = network.window + network.depth, np.asarray(found.std)
+        kept = [
+            without(mean, uncertain(each, options.gate), least) if good else mean[:0]
+            for mean, each, good in zip(means, std, useful, strict=True)
+        ]
+        return [states if len(states) else None for states in kept]
 
     def _filtered(
         self,

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError
-from fedkoopman.federation.algorithm import Answered, Problem, Ready, Reviewing
+from fedkoopman.estimation.left_out import stretches
+from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready, Reviewing
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
 
@@ -101,6 +102,15 @@ def summable(
     if problem.aggregation.secure and len(asked) < FEWEST:
         return {}, tuple(asked)
     return dict(asked), ()
+
+
+def answer(
+    problem: Problem, request: Message, segments: Sequence[NDArray[np.float64]], asked: Asked
+) -> Message:
+    """A site's answer, from segments of which samples may have been left out (`left_out`)."""
+    parts = [part for states in segments for part in stretches(states)]
+    counted = asked._replace(delivered=len(segments))
+    return problem.algorithm.answer(problem, request, parts, counted)
 
 
 def looks_again(schemas: Mapping[str, Schema]) -> bool:

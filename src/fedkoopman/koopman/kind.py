@@ -183,6 +183,7 @@ class Kind(ABC):
         ahead: tuple[Float[Array, "input n"], ...],
         share: Float[Array, " n"] | None,
         loss_weights: tuple[float, float, float],
+        huber: float = 0.0,
     ) -> Float[Array, ""]:
         """The number that training makes small.
 
@@ -193,8 +194,15 @@ class Kind(ABC):
             ahead: the windows that follow, one array for each of `leads`.
             share: each sample's share in the mean, where it is not 1/n (0 for padding).
             loss_weights: w₁, w₂, w₃.
+            huber: as of `losses.powers`; only kinds that take it are given one.
         """
-        return self.losses(trained, x, ahead[0], share).weighted(loss_weights)
+        more: dict[str, Any] = {"huber": huber} if huber else {}
+        return self.losses(trained, x, ahead[0], share, **more).weighted(loss_weights)
+
+    @property
+    def takes_huber(self) -> bool:
+        """Whether its loss can be Huber's; then `losses` or `loss` take `huber`."""
+        return False
 
     def bounds(self, weights: Weights) -> Any:
         """The lowest and highest states that the model knows, (2, d); None if it has no bounds."""

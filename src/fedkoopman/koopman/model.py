@@ -17,7 +17,7 @@ from fedkoopman.koopman.selection import Parts, Selection, candidates, choose, d
 from fedkoopman.koopman.skill import WORST
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.trained import Trained
-from fedkoopman.koopman.training import Training, check_training
+from fedkoopman.koopman.training import Training, check_huber, check_training
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
 from fedkoopman.systems.checks import check_count
 
@@ -64,6 +64,10 @@ class DeepKoopman(Trained):
         batch_size, learning_rate, weight_decay, decay: Adam, with an L2 term in the gradient; the
             learning rate is multiplied by `decay` after every epoch.
         loss_weights: of the losses of linearity, reconstruction and prediction.
+        huber: error beyond which the losses grow linearly instead of as its square, so that gross
+            outliers pull less; 0: squares everywhere. In the units in which the kind trains: of
+            the states (paper), of their standard deviations (inclusive), of a usual move within
+            the lead (spectral, whose K and decoder are least squares all the same).
         precision: of training, "float32" or "float64". Fitted models are evaluated in float64.
         random_state: seed of the first weights and of the order of samples; None: a new one
             every time.
@@ -96,6 +100,7 @@ class DeepKoopman(Trained):
         weight_decay: float = 1e-7,
         decay: float = 0.995,
         loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3),
+        huber: float = 0.0,
         precision: str = "float32",
         random_state: int | None = 0,
         verbose: int = 0,
@@ -121,6 +126,7 @@ class DeepKoopman(Trained):
         self.weight_decay = weight_decay
         self.decay = decay
         self.loss_weights = loss_weights
+        self.huber = huber
         self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
@@ -249,7 +255,7 @@ class DeepKoopman(Trained):
         Arguments:
             samples: how many there are.
         """
-        epochs = self.epochs
+        epochs, huber = self.epochs, check_huber(self.huber, architecture)
         if epochs is None:
             epochs = EPOCHS
             if architecture.name == "spectral":
@@ -266,6 +272,7 @@ class DeepKoopman(Trained):
                 self.decay,
                 self.loss_weights,
                 self.precision,
+                huber=huber,
             )
         )
 

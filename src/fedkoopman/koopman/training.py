@@ -81,7 +81,28 @@ def check_training(training: Training) -> Training:
         decay=float(decay),
         loss_weights=(w1, w2, w3),
         precision=training.precision,
+        huber=check_huber(training.huber),
     )
+
+
+def check_huber(value: Any, kind: Kind | None = None, key: str = "huber") -> float:
+    """The δ of Huber's loss; refused if it is below 0, or if a model kind has no use for it.
+
+    Arguments:
+        key: what the user calls it.
+    """
+    huber = float(number(value, key))
+    if huber < 0:
+        raise InputError(
+            f"{key} is {huber:g}: give an error beyond which losses grow linearly, or 0 for squares"
+        )
+    if huber and kind is not None and not kind.takes_huber:
+        raise InputError(
+            f"{key} is {huber:g} but the model kind {kind.name}, as it is set, is not trained on a "
+            f"loss that it could change: leave {key} at 0, or choose a kind that is trained by "
+            "gradients"
+        )
+    return huber
 
 
 def client_update(
@@ -209,7 +230,7 @@ def _train(
         x, *ahead = _windows(states, starts, architecture)
         share = (first + jnp.arange(batch) < n) / jnp.minimum(n - first, batch).astype(dtype)
         gradient = jax.grad(
-            lambda w: architecture.loss(w, fixed, x, tuple(ahead), share, training.loss_weights)
+            lambda w: batch_loss(architecture, training, w, fixed, x, tuple(ahead), share)
         )(_weights(vector, architecture))
         flat = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
         if training.proximal:  # FedProx: the slope of μ/2 ‖ω − ω_m‖²
@@ -219,6 +240,21 @@ def _train(
 
     start = (vector, adam.init(vector))
     return jax.lax.fori_loop(0, training.epochs * batches, step, start)[0]
+
+
+def batch_loss(
+    architecture: Kind,
+    training: Training,
+    weights: Weights,
+    fixed: Mapping[str, Array],
+    x: Float[Array, "input n"],
+    ahead: tuple[Float[Array, "input n"], ...],
+    share: Float[Array, " n"],
+) -> Float[Array, ""]:
+    """The loss of a batch, as `Kind.loss` has it with the options of training."""
+    # A kind of the user's own need not know of what it is not asked for.
+    more = {"huber": training.huber} if training.huber else {}
+    return architecture.loss(weights, fixed, x, ahead, share, training.loss_weights, **more)
 
 
 def _windows(

@@ -22,7 +22,14 @@ from numpy.typing import NDArray
 
 from fedkoopman.compilation import one_core
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.training import Training, _weights, _windows, shuffled, window_starts
+from fedkoopman.koopman.training import (
+    Training,
+    _weights,
+    _windows,
+    batch_loss,
+    shuffled,
+    window_starts,
+)
 
 PORTIONS = 10
 FEW = 8
@@ -141,7 +148,7 @@ def _epochs(
         x, *ahead = _windows(states, starts, architecture)
         count = jnp.minimum(n - begin, batch).astype(dtype)
         share = (begin + jnp.arange(batch) < n) / count
-        return architecture.loss(w, fixed, x, tuple(ahead), share, training.loss_weights), count
+        return batch_loss(architecture, training, w, fixed, x, tuple(ahead), share), count
 
     def step(i: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
         vector, memory = carry

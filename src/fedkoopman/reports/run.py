@@ -252,6 +252,11 @@ def sites_section(page: Page, run: RunFiles) -> None:
     dropped = [f"{name}, {reason}" for name, site in sites.items() for reason in site["dropped"]]
     if dropped:
         page.paragraph(f"Segments that were not used: {'; '.join(dropped)}.", "notice")
+    left_out = [
+        f"{name}, {reason}" for name, site in sites.items() for reason in site.get("left_out", [])
+    ]
+    if left_out:
+        page.paragraph(f"Samples that were not used: {'; '.join(left_out)}.", "notice")
     found = (run.summary or {}).get("parameters") or {}
     if found:
         page.facts({n: f"{number(v['mean'])} ± {number(v['std'], 2)}" for n, v in found.items()})

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.federation.algorithm import Asked, Problem
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.options import BufferOptions
-from fedkoopman.federation.slot import Judged, ask, concluded, fault_of
+from fedkoopman.federation.slot import Judged, answer, ask, concluded, fault_of
 from fedkoopman.federation.streams import subseed
 
 __all__ = ["model_alone"]
@@ -50,16 +51,16 @@ def model_alone(
     for slot in range(1, own.slots + 1):
         while coming and coming[0][0] <= slot:
             arrived.append(segments[coming.pop(0)[1]])
-        samples = sum(map(len, arrived[spent:]))
+        samples = sum(map(kept_samples, arrived[spent:]))
         request = ask(own, state, slot, np.array([samples], np.int64)).get(0)
         if request is None:
             continue
         schema = schemas[request.kind]
         held = {"waiting": arrived[spent:], "arrived": arrived, "none": []}[schema.data]
         asked = Asked(slot, subseed(own.seed, "training", slot, identity), rate)
-        reply = own.algorithm.answer(own, request, held, asked)
+        reply = answer(own, request, held, asked)
         reason = fault_of(schemas, request, reply)
-        judged = Judged(0, sum(map(len, held)), reply, reason)
+        judged = Judged(0, sum(map(kept_samples, held)), reply, reason)
         try:
             state, _ = concluded(own, state, slot, [judged])
         except ComputationError:

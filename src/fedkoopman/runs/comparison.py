@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.data.estimator import HeldOut
+from fedkoopman.estimation.left_out import stretches
 from fedkoopman.federation.algorithm import Answered, Problem
 from fedkoopman.federation.arrivals import schedule
 from fedkoopman.federation.experiment import Experiment
@@ -234,7 +235,7 @@ def _blocks(segments: Sequence[NDArray[np.float64]]) -> Iterator[list[NDArray[np
     """Segments, some at a time, so that no copy of all is made; at least one list."""
     block, samples = list[NDArray[np.float64]](), 0
     for states in segments:
-        block.append(states)
+        block += stretches(states)
         samples += len(states)
         if samples >= BLOCK:
             yield block

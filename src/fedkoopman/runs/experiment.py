@@ -235,4 +235,5 @@ def _filter(study: Study, system: System, recordings: Recordings | None) -> Filt
         initial_mean=mean,
         initial_cov=cov,
         drop_lost=drops_lost(study),
+        gate=study.estimation.gate,
     )

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.guard.history import trust_entry
@@ -188,6 +189,7 @@ def summarise(
     summary["rounds"] = _trainings(study, every) / len(records)
     summary["samples"] = sum(map(samples_of, records.values())) / len(records)
     summary["dropped"] = sum(len(record["dropped"]) for record in every)
+    summary["left_out"] = sum(record.get("left_out", 0) for record in every)
     summary["refused"] = sum(len(record.get("refused", ())) for record in every)
     # Trust is about single sites, whose draws differ from seed to seed: the first seed's is told.
     if trust := trust_entry(next(iter(records.values())), names):
@@ -232,9 +234,10 @@ def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str,
 def _about(site: PreparedSite) -> dict[str, Any]:
     return {
         "train_segments": len(site.train),
-        "train_samples": sum(len(states) for states in site.train),
+        "train_samples": sum(map(kept_samples, site.train)),
         "held_out_segments": len(site.held_out),
         "dropped": list(site.dropped),
+        "left_out": list(site.left_out),
         "observation_noise": np.diag(site.observation_noise).tolist(),
         "process_noise": np.diag(site.process_noise).tolist(),
     }

@@ -36,9 +36,11 @@ class PreparedSite:
 
     Attributes:
         observation_noise, process_noise: as declared, or as estimated.
-        train: states (T_i, d) of its segments, in order.
+        train: states (T_i, d) of its segments, in order; where samples were left out, with a row
+            of NaN in their place (`estimation.left_out`).
         held_out: segments that are not trained on.
         dropped: segments that are of no use, with the reason.
+        left_out: other segments of which samples are of no use, with their number and the reason.
     """
 
     name: str
@@ -48,6 +50,7 @@ class PreparedSite:
     train: tuple[NDArray[np.float64], ...]
     held_out: tuple[HeldOut, ...]
     dropped: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,21 +94,23 @@ def _site(
 ) -> PreparedSite:
     site = known.site
     estimator = estimator_of(study, system, known, tell)
-    names, dropped = list[str](), list[str]()
+    names, dropped, left_out = list[str](), list[str](), list[str]()
     title, total = f"estimating {site.name}", len(found.segments)
     results = estimator(segments(site, float(system.dt)))
     with SpilledArrays() as to_train, SpilledArrays() as to_score:
         pairs = zip(found.segments, results, strict=True)
-        for done, (facts, (segment, states, implausible)) in enumerate(pairs):
-            fate = triage(study, segment, states, implausible, facts.held_out)
+        for done, (facts, result) in enumerate(pairs):
+            fate, name = triage(study, result, facts.held_out), result.segment.name
             if fate.kind == "dropped":
-                dropped.append(f"{segment.name}: {fate.reason}")
-            elif fate.kind == "held-out":
-                names.append(segment.name)
-                to_score.keep(states)
-                to_score.keep(segment.observations)
-            else:
-                to_train.keep(states)
+                dropped.append(f"{name}: {fate.reason}")
+            elif fate.reason:
+                left_out.append(f"{name}: {fate.reason}")
+            if fate.observations is not None:
+                names.append(name)
+                to_score.keep(fate.states)
+                to_score.keep(fate.observations)
+            elif fate.kind == "train":
+                to_train.keep(fate.states)
             tell(title, done + 1, total)
         train, kept = to_train.arrays(), to_score.arrays()
     held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
@@ -117,6 +122,7 @@ def _site(
     return PreparedSite(
         site.name, known.sensor, estimator.beliefs.observation_noise,
         estimator.beliefs.process_noise, train, held, tuple(dropped),
+        tuple(left_out),
     )  # fmt: skip
 
 

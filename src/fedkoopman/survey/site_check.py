@@ -17,6 +17,7 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.covariance import covariance
 from fedkoopman.data.beliefs import (
+    Beliefs,
     Knowledge,
     Progress,
     beliefs_of,
@@ -24,8 +25,9 @@ from fedkoopman.data.beliefs import (
     sample_of,
     spread_of,
 )
+from fedkoopman.data.estimator import Estimator
 from fedkoopman.data.segments import Segment
-from fedkoopman.data.triage import least_samples
+from fedkoopman.data.triage import least_samples, triage
 from fedkoopman.data.unknown_parameters import known_system
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import (
@@ -36,6 +38,7 @@ from fedkoopman.estimation import (
     estimate,
     nis,
 )
+from fedkoopman.estimation.left_out import outside
 from fedkoopman.estimation.noise import estimate_noise
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor
@@ -171,11 +174,11 @@ def _check(
         np.where(seen, estimated, np.nan),
         nis(states),
         verdict,
-        (*_left_out(study, found), *_implausible(system, site, states)),
+        (*_useless(study, found), *_left_out(study, system, known, beliefs, sample)),
     )
 
 
-def _left_out(study: Study, found: Survey) -> Iterator[str]:
+def _useless(study: Study, found: Survey) -> Iterator[str]:
     """Segments that are too short, or empty."""
     bad = [(facts.name, why) for facts in found.segments if (why := facts.useless(study))]
     if bad:
@@ -183,21 +186,39 @@ def _left_out(study: Study, found: Survey) -> Iterator[str]:
         yield f"a run drops {len(bad)} of {len(found.segments)} segments, such as {name}: {why}"
 
 
-def _implausible(system: System, site: SiteFile, states: Estimates) -> Iterator[str]:
-    """Segments whose estimates leave the bounds."""
-    for name, (low, high) in site.bounds.items():
-        j, ok = system.names.index(name), np.atleast_1d(states.ok)
-        tracks = [
-            np.asarray(mean)[:, j] for mean, good in zip(states.mean, ok, strict=True) if good
-        ]
-        outside = [x[(x < low) | (x > high)] for x in tracks]
-        bad = [x[0] for x in outside if len(x)]
+def _left_out(
+    study: Study, system: System, known: Knowledge, beliefs: Beliefs, sample: Sequence[Segment]
+) -> Iterator[str]:
+    """Samples that a run would leave out of these segments, by what a run itself does."""
+    site, gate = known.site, study.estimation.gate
+    if not site.bounds and not gate:
+        return
+    estimator = Estimator(study, system, known.sensor, site, beliefs)
+    found = [one for one in estimator(iter(sample)) if one.outside is not None]
+    samples = sum(len(one.states) for one in found)
+    for (place, low, high), name in zip(estimator.bounds, site.bounds, strict=True):
+        each = [one.states[outside(one.states, [(place, low, high)]), place] for one in found]
+        bad = [values for values in each if len(values)]
         if bad:
             yield (
                 f"{name} is estimated outside of [{low:g}, {high:g}] in {len(bad)} of "
-                f"{len(tracks)} segments, as {bad[0]:.4g}: a run drops such segments; check units "
-                f"and data.scale, or widen bounds.{name}"
+                f"{len(found)} segments ({sum(map(len, bad)):,} of {samples:,} samples), as "
+                f"{bad[0][0]:.4g}: a run leaves such samples out; check units and data.scale, or "
+                f"widen bounds.{name}"
             )
+    doubted = sum(int(one.uncertain.sum()) for one in found if one.uncertain is not None)
+    if doubted:
+        yield (
+            f"{doubted:,} of {samples:,} samples are more than {gate:g} times as uncertain as "
+            "usual: a run does not train on them (estimation.gate)"
+        )
+    least = least_samples(study, False)
+    tried = [one for one in found if not one.useless and len(one.states) >= least]
+    fates = [(one.segment.name, triage(study, one, False)) for one in tried]
+    lost = [(name, fate.reason) for name, fate in fates if fate.kind == "dropped"]
+    if lost:
+        name, why = lost[0]
+        yield f"that drops {len(lost)} of {len(found)} segments as a whole, such as {name}: {why}"
 
 
 def noise_verdict(

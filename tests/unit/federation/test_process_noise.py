@@ -125,6 +125,8 @@ def test_lost_segments_are_left_out_when_that_is_asked() -> None:
         truth = Sites(kept, perfect=True).segments(wanted, workers)
         all_of_them = Sites(kept, perfect=False).segments(wanted, workers)
         found = Sites(dropped, perfect=False).segments(wanted, workers)
+        both = replace(dropped, filter=replace(dropped.filter, gate=3.0))
+        gated = Sites(both, perfect=False).segments(wanted, workers)
     gone = [a for a in wanted if found[a] is None]
     error = {a: np.sqrt(np.mean((all_of_them[a] - truth[a]) ** 2)) for a in wanted}
     assert 0 < len(gone) < 12
@@ -132,6 +134,9 @@ def test_lost_segments_are_left_out_when_that_is_asked() -> None:
     for a in wanted:
         if found[a] is not None:
             np.testing.assert_array_equal(found[a], all_of_them[a])
+    # A gate leaves samples out of what is kept, and brings back nothing that is lost.
+    assert all(gated[a] is None for a in gone)
+    assert any(gated[a] is not None and np.isnan(gated[a]).any() for a in wanted)
 
 
 def test_what_cannot_be_is_refused_by_its_key() -> None:

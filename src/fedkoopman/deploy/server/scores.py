@@ -103,7 +103,7 @@ def check_table(table: Mapping[str, Any], horizon: int) -> str:
     Arguments:
         horizon: how many steps ahead it tells errors for.
     """
-    if set(table) != {*ERRORS, *COUNTS, *NOISES, "dropped"}:
+    if set(table) - {"left_out"} != {*ERRORS, *COUNTS, *NOISES, "dropped"}:
         return f"has the entries {short(sorted(table))}"
     for name in ERRORS:
         rows = table[name]
@@ -117,9 +117,10 @@ def check_table(table: Mapping[str, Any], horizon: int) -> str:
     for name in NOISES:
         if not _numbers(table[name]):
             return f"has no numbers {name}"
-    dropped = table["dropped"]
-    if not _short(dropped) or not all(isinstance(one, str) for one in dropped):
-        return "has no list of dropped segments"
+    for name in ("dropped", "left_out"):
+        told = table.get(name, [])
+        if not _short(told) or not all(isinstance(one, str) for one in told):
+            return f"has no list of what is {name.replace('_', ' ')}"
     return ""
 
 

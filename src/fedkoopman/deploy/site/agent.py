@@ -203,6 +203,7 @@ class Agent:
             "held_out": counts.held_out,
             "dropped": self.intake.catalogue.dropped()[-100:],
             "secure": self.study.aggregation.secure,
+            "left_out": self.intake.catalogue.left_out()[-100:],
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
         }

@@ -132,7 +132,7 @@ class Buffer:
                 raise InputError(f"states of slot {slot} are missing in the store: restore it")
         if not rows:
             raise InputError(f"nothing waits for slot {slot}: train sites that have data")
-        return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+        return [_states(samples, states) for samples, states in rows]
 
     def arrived(self, slot: int) -> list[NDArray[np.float64]]:
         """States (T, d) of all that ever arrived, up to what was counted for a slot."""
@@ -143,7 +143,7 @@ class Buffer:
                 "(SELECT delivery FROM reservations WHERE slot = ?) ORDER BY deliveries.number",
                 (slot,),
             ).fetchall()
-        return [np.frombuffer(states).reshape(samples, -1) for samples, states in rows]
+        return [_states(samples, states) for samples, states in rows]
 
     def history(self, last: int) -> History:
         """What arrived, and in which slots; where files bring segments, in which slot they were
@@ -168,7 +168,7 @@ class Buffer:
             ]
         if any(row is None for row in found):
             return History((), ())
-        states = tuple(np.frombuffer(states).reshape(samples, -1) for samples, states in found)
+        states = tuple(_states(samples, states) for samples, states in found)
         return History(states, tuple((slot, places[segment]) for segment, slot in rows))
 
     @contextmanager
@@ -340,6 +340,12 @@ def trained_by_slot(c: sqlite3.Connection) -> dict[int, int]:
         "WHERE consumed IS NOT NULL GROUP BY consumed ORDER BY consumed"
     )
     return {int(slot): int(samples) for slot, samples in rows}
+
+
+def _states(samples: int, content: bytes) -> NDArray[np.float64]:
+    """A segment's states (T, d): so many samples, and rows of NaN between stretches of them."""
+    numbers = np.frombuffer(content)
+    return numbers.reshape(-1, np.count_nonzero(~np.isnan(numbers)) // samples)
 
 
 def _check_current(c: sqlite3.Connection, slot: int) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from fedkoopman.data.estimator import HeldOut
 from fedkoopman.deploy.site.store import Store, now
 from fedkoopman.errors import InputError
+from fedkoopman.estimation.left_out import kept_samples
 
 Kind = Literal["train", "held-out", "dropped"]
 
@@ -49,8 +50,9 @@ class Made:
     Attributes:
         name: unique within the site.
         kind: what it is used for.
-        reason: why it was dropped.
-        states: (T, d).
+        reason: why it was dropped; of a segment in use, the number of samples that are left out,
+            with the reason.
+        states: (T, d); to train on, with rows of NaN between stretches.
         observations: (T, m); only for held-out segments.
     """
 
@@ -63,12 +65,14 @@ class Made:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many segments of each kind were taken, and the samples of those to train on."""
+    """How many segments of each kind were taken, the samples of those to train on, and how many
+    samples were left out of segments in use."""
 
     train: int = 0
     held_out: int = 0
     dropped: int = 0
     samples: int = 0
+    left_out: int = 0
 
 
 class HeldOutSegments(Sequence[HeldOut]):
@@ -130,7 +134,7 @@ class Catalogue:
 
     def add(self, path: str, made: Made) -> None:
         """Store the next segment of the file that is being read."""
-        samples = len(made.states)
+        samples = len(made.states) if made.kind == "dropped" else kept_samples(made.states)
         with self._store.writing() as c:
             ((number,),) = c.execute("SELECT ifnull(max(number), -1) + 1 FROM segments")
             try:
@@ -208,20 +212,25 @@ class Catalogue:
         """How many segments there are, by kind, of files that were taken."""
         with self._store.looking() as c:
             rows = c.execute(
-                "SELECT kind, count(*), sum(samples) FROM segments JOIN files ON file = path "
-                "WHERE state = 'taken' GROUP BY kind"
+                "SELECT kind, count(*), sum(samples), total(CAST(segments.reason AS INTEGER)) "
+                "FROM segments JOIN files ON file = path WHERE state = 'taken' GROUP BY kind"
             )
-            found = {kind: (number, samples) for kind, number, samples in rows}
-        numbers = {kind: found.get(kind, (0, 0))[0] for kind in ("train", "held-out", "dropped")}
-        samples = found.get("train", (0, 0))[1]
-        return Counts(numbers["train"], numbers["held-out"], numbers["dropped"], samples)
+            found = {kind: (number, samples, int(left)) for kind, number, samples, left in rows}
+        nothing = (0, 0, 0)
+        train, held, dropped = (found.get(k, nothing) for k in ("train", "held-out", "dropped"))
+        return Counts(train[0], held[0], dropped[0], train[1], train[2] + held[2])
 
     def dropped(self) -> list[str]:
         """The dropped segments, with the reasons."""
+        return self._reasons("kind = 'dropped'")
+
+    def left_out(self) -> list[str]:
+        """The segments in use of which samples are left out, with their number and the reason."""
+        return self._reasons("kind <> 'dropped' AND reason <> ''")
+
+    def _reasons(self, which: str) -> list[str]:
         with self._store.looking() as c:
-            rows = c.execute(
-                "SELECT name, reason FROM segments WHERE kind = 'dropped' ORDER BY number"
-            )
+            rows = c.execute(f"SELECT name, reason FROM segments WHERE {which} ORDER BY number")
             return [f"{name}: {reason}" for name, reason in rows]
 
     def held_out(self) -> HeldOutSegments:

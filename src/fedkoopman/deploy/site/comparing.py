@@ -8,6 +8,7 @@ from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.intake import Intake
 from fedkoopman.deploy.wire import Answered, Ask, message_digest
 from fedkoopman.errors import InputError
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.runs.comparison import Holdings, answer, schemas
 
@@ -43,7 +44,7 @@ class SiteComparison:
         if self._last is None or self._last.base != base:
             holdings = self._holdings()
             message = answer(self._problem, request.message, holdings)
-            samples = sum(map(len, holdings.arrived))
+            samples = sum(map(kept_samples, holdings.arrived))
             self._last = Answered(self._site, request.slot, base, samples, message)
         return self._last
 

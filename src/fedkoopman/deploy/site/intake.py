@@ -28,8 +28,8 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import Beliefs, Knowledge
 from fedkoopman.data.estimator import Estimator, estimator_of
-from fedkoopman.data.segments import Segment, segments
-from fedkoopman.data.triage import triage
+from fedkoopman.data.segments import segments
+from fedkoopman.data.triage import Estimated, triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, system_error
@@ -204,9 +204,9 @@ class Drawn(Intake):
         stream = islice(segments(self.site, float(self.system.dt)), done, None)
         current = ""
         assert self.estimator is not None
-        for segment, states, implausible in self.estimator(stream):
-            path, name = segment.file, segment.name
-            made = made_of(self.study, segment, name, states, implausible, name in held)
+        for result in self.estimator(stream):
+            path, name = result.segment.file, result.segment.name
+            made = made_of(self.study, result, name, name in held)
             key = file_key(self.site, path)
             if key != current:
                 if current:
@@ -232,16 +232,9 @@ class Drawn(Intake):
         return True
 
 
-def made_of(
-    study: Study, segment: Segment, name: str, states: np.ndarray, implausible: str, held_out: bool
-) -> Made:
-    """A segment as the store keeps it.
-
-    Arguments:
-        implausible: why the estimator takes the states for useless; empty if it does not.
-    """
-    kind, reason = triage(study, segment, states, implausible, held_out)
-    return Made(name, kind, reason, states, segment.observations if kind == "held-out" else None)
+def made_of(study: Study, found: Estimated, name: str, held_out: bool) -> Made:
+    """A segment as the store keeps it."""
+    return Made(name, *triage(study, found, held_out))
 
 
 def site_system(study: Study, site: SiteFile) -> System:

@@ -90,13 +90,11 @@ class Live(Intake):
         stem = self._stem(key, path)
         stream = segments(_only(self.site, [path]), float(self.system.dt))
         wanted = self.site.data.held_out
-        for place, (segment, states, implausible) in enumerate(estimator(stream), first):
-            self._check_channels(segment)
-            names = _names(segment, path, stem)
+        for place, result in enumerate(estimator(stream), first):
+            self._check_channels(result.segment)
+            names = _names(result.segment, path, stem)
             held = holds_out(wanted, place, names)
-            self.catalogue.add(
-                key, made_of(self.study, segment, names[0], states, implausible, held)
-            )
+            self.catalogue.add(key, made_of(self.study, result, names[0], held))
 
     def _stem(self, key: str, path: Path) -> str:
         """The file's name without suffix, or all of it if another file has that one."""

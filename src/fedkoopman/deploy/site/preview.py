@@ -87,6 +87,7 @@ def preview_lines(site: SiteFile, study: Study, identity: int, clients: int) -> 
         lines += [f"left out: {name}: {why}" for name, why in status["set_aside"].items()]
         if status["dropped"]:
             lines.append(f"of no use: {len(status['dropped'])} segments; see fedkoopman check")
+        lines += [f"not used: {line}" for line in status["left_out"]]
         lines.append("nothing of this was sent; observations and states have no message to go in")
         return lines
 

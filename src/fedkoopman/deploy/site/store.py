@@ -42,7 +42,8 @@ CREATE TABLE files (
 ) WITHOUT ROWID;
 CREATE INDEX digests ON files (digest);
 
--- number: place among all of the site's segments, from 0.
+-- number: place among all of the site's segments, from 0. samples: those in use.
+-- reason: why it was dropped; of a segment in use, how many samples are left out, and why.
 CREATE TABLE segments (
   number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, file TEXT NOT NULL REFERENCES files,
   samples INTEGER NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('train', 'held-out', 'dropped')),
@@ -51,7 +52,8 @@ CREATE TABLE segments (
 CREATE INDEX kinds ON segments (kind, number);
 CREATE INDEX sources ON segments (file);
 
--- Content of segments: float64, row by row. Deleted when a segment is no longer needed.
+-- Content of segments: float64, row by row; a row of NaN where samples are left out between others.
+-- Deleted when a segment is no longer needed.
 CREATE TABLE contents (
   segment INTEGER PRIMARY KEY REFERENCES segments, states BLOB NOT NULL, observations BLOB
 );

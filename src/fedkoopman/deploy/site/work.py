@@ -30,11 +30,12 @@ from fedkoopman.deploy.wire import (
     message_digest,
 )
 from fedkoopman.errors import InputError
+from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.evaluation import Metrics, TestSet, evaluate, site_test_set
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.guard.judging import SEGMENTS
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.slot import usual_samples
+from fedkoopman.federation.slot import answer, usual_samples
 from fedkoopman.federation.streams import subseed
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import bare_model, measured_sums, scores_of
@@ -78,7 +79,7 @@ class Work:
         """The algorithm's answer, from segments in the order in which they arrived."""
         seed = subseed(self.problem.seed, "training", slot, self._identity)
         asked = Asked(slot, seed, self.problem.rate(self._identity))
-        return self.problem.algorithm.answer(self.problem, message, states, asked)
+        return answer(self.problem, message, states, asked)
 
     def model(self, arrays: Arrays) -> Any:
         """The weights of a model that came from outside, if it is one of this study's."""
@@ -127,12 +128,13 @@ class Work:
             held_out=held_out,  # type: ignore[arg-type]  # read one by one
             dropped=(),
         )
-        told = f"{counts.dropped} of its segments, for reasons that the site knows"
+        why = "for reasons that the site knows"
         return {
             "train_segments": counts.train,
             "train_samples": counts.samples,
             "held_out_segments": counts.held_out,
-            "dropped": [told] if counts.dropped else [],
+            "dropped": [f"{counts.dropped} of its segments, {why}"] if counts.dropped else [],
+            "left_out": [f"{counts.left_out:,} samples, {why}"] if counts.left_out else [],
             "observation_noise": np.diag(site.observation_noise).tolist(),
             "process_noise": np.diag(site.process_noise).tolist(),
         } | scores_of(site, bare_model(self.problem, model), self.problem.horizon)
@@ -193,7 +195,7 @@ class SiteAnswers:
 
     def _answered(self, request: Ask, states: list) -> Answered:
         message = self._work.answer(request.slot, request.message, states)
-        base, samples = message_digest(request.message), sum(map(len, states))
+        base, samples = message_digest(request.message), sum(map(kept_samples, states))
         return Answered(self._site, request.slot, base, samples, message)
 
 

@@ -158,7 +158,7 @@ class StagedLearning:
         if not enough:
             return Message("features", features)  # too short to be trained on, and not for sums
         first, last = collecting(problem.slots), _last_training(problem)
-        drawn = _replayed(problem, enough, asked.seed)
+        drawn = _replayed(problem, enough, asked)
         found = client_update(
             kind,
             _training(problem),
@@ -242,9 +242,14 @@ def _training(problem: Problem) -> Training:
     return replace(problem.training, epochs=epochs)
 
 
-def _replayed(problem: Problem, segments: Sequence[NDArray[Any]], seed: int) -> list[NDArray[Any]]:
-    """Segments for one round, drawn from all that arrived; each once before any comes again."""
-    random, count = np.random.default_rng(seed), usual_segments(problem) * REPLAY
+def _replayed(
+    problem: Problem, segments: Sequence[NDArray[Any]], asked: Asked
+) -> list[NDArray[Any]]:
+    """Segments for one round, drawn from all that arrived; each once before any comes again. Of
+    segments that are in pieces more are drawn, so that a round is about as long."""
+    random = np.random.default_rng(asked.seed)
+    pieces = max(1.0, len(segments) / (asked.delivered or len(segments)))
+    count = math.ceil(usual_segments(problem) * REPLAY * pieces)
     order = [
         i for _ in range(-(-count // len(segments))) for i in random.permutation(len(segments))
     ]

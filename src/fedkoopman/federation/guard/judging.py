@@ -80,6 +80,7 @@ def judged(problem: Problem, request: Message, segments: Sequence[NDArray[Any]])
             share,
             architecture=problem.architecture,
             loss_weights=problem.training.loss_weights,
+            huber=problem.training.huber,
         )
         found = np.asarray(losses).astype(np.float64)
     windows = np.array([float((share > 0).sum())])
@@ -116,7 +117,7 @@ def _trainee(kind: Kind, arrays: Arrays) -> Weights:
     return dict(arrays) if isinstance(kind, Staged) else kind.assemble(arrays)
 
 
-@one_core("architecture", "loss_weights")
+@one_core("architecture", "loss_weights", "huber")
 def _losses(
     candidates: Weights,
     fixed: dict[str, Array],
@@ -126,11 +127,13 @@ def _losses(
     *,
     architecture: Kind,
     loss_weights: tuple[float, float, float],
+    huber: float,
 ) -> Float[Array, " candidates"]:
     """The training loss of each candidate."""
+    more = {"huber": huber} if huber else {}
 
     def loss(weights: Weights) -> Float[Array, ""]:
-        return architecture.loss(weights, fixed, x, ahead, share, loss_weights)
+        return architecture.loss(weights, fixed, x, ahead, share, loss_weights, **more)
 
     return jax.lax.map(loss, candidates)
 

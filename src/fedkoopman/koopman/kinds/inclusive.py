@@ -103,11 +103,18 @@ class Inclusive(Staged):
         x: Float[Array, "input n"],
         target: Float[Array, "input n"],
         share: Float[Array, " n"] | None = None,
+        huber: float = 0.0,
     ) -> Losses:
         """ℓ1, ℓ2 and ℓ3 of standardised states."""
         u, later = self.standardised(weights, x), self.standardised(weights, target)
         lift, d = partial(self._lifted, weights), self.input_dim
-        return koopman_losses(lift, weights["operator"], lambda y: y[:d], u, later, share)
+        operator = weights["operator"]
+        return koopman_losses(lift, operator, lambda y: y[:d], u, later, share, huber)
+
+    @property
+    def takes_huber(self) -> bool:
+        """In standard deviations of the states."""
+        return True
 
     def loss(
         self,
@@ -117,9 +124,11 @@ class Inclusive(Staged):
         ahead: tuple[Float[Array, "input n"], ...],
         share: Float[Array, " n"] | None,
         loss_weights: tuple[float, float, float],
+        huber: float = 0.0,
     ) -> Float[Array, ""]:
         """Their weighted sum, with the scale as it is."""
-        return self.losses({**trained, **fixed}, x, ahead[0], share).weighted(loss_weights)
+        found = self.losses({**trained, **fixed}, x, ahead[0], share, huber)
+        return found.weighted(loss_weights)
 
     def lift(
         self, weights: Mapping[str, Any], x: Float[Array, "input n"]

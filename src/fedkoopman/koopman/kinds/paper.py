@@ -184,10 +184,16 @@ class PaperNetwork(Kind):
         x: Float[Array, "input n"],
         target: Float[Array, "input n"],
         share: Float[Array, " n"] | None = None,
+        huber: float = 0.0,
     ) -> Losses:
         """ℓ1, ℓ2 and ℓ3."""
         lift, decode = partial(self.lift, weights), partial(self.decode, weights)
-        return koopman_losses(lift, weights.operator, decode, x, target, share)
+        return koopman_losses(lift, weights.operator, decode, x, target, share, huber)
+
+    @property
+    def takes_huber(self) -> bool:
+        """In the units of the states and of the lifted states."""
+        return True
 
     # The model file: W and b apart
 

@@ -35,6 +35,7 @@ from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.koopman.gram import balancing, contained, gram_shapes, gram_sums, whitening
 from fedkoopman.koopman.kind import Shapes
+from fedkoopman.koopman.losses import powers
 from fedkoopman.koopman.onnx import Graph
 from fedkoopman.koopman.staged import (
     BINS,
@@ -209,6 +210,7 @@ class Spectral(Staged):
         ahead: tuple[Float[Array, "input n"], ...],
         share: Float[Array, " n"] | None,
         loss_weights: tuple[float, float, float],
+        huber: float = 0.0,
     ) -> Float[Array, ""]:
         """The mean square of (u_{k+l} − u_k) / s_l − head, over states, leads and samples."""
         u = self.standardised(fixed, x)
@@ -219,8 +221,13 @@ class Spectral(Staged):
             (later[-d:] - x[-d:]) / (std * fixed["moves"][i][:, None])
             for i, later in enumerate(ahead)
         ]
-        square = jnp.mean((jnp.concatenate(moves) - predicted) ** 2, axis=0)
+        square = jnp.mean(powers(jnp.concatenate(moves) - predicted, huber), axis=0)
         return jnp.mean(square) if share is None else jnp.sum(square * share)
+
+    @property
+    def takes_huber(self) -> bool:
+        """In training features, in usual moves; what is solved in closed form stays of squares."""
+        return self.learned
 
     # Sums, and the solution
 
