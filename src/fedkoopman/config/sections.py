@@ -217,8 +217,8 @@ class EstimationSection(Section):
     gate: float = key(
         0.0,
         Real(0.0),
-        "Samples are not trained on where a state's standard deviation is larger than so many times "
-        "its median over the segment; above 1, or 0 to keep all",
+        "Samples are not trained on where a state's standard deviation is larger than so many "
+        "times its median over the segment; above 1, or 0 to keep all",
     )
 
 
@@ -318,8 +318,8 @@ class TrainingSection(Section):
     huber: float = key(
         0.0,
         Real(0.0),
-        "Error beyond which the three losses grow linearly instead of as its square (Huber), in the "
-        "units in which the model kind trains; 0: the square everywhere",
+        "Error beyond which the three losses grow linearly instead of as its square (Huber), in "
+        "the units in which the model kind trains; 0: the square everywhere",
     )
 
 
