@@ -299,6 +299,8 @@ def _check_learning(study: "Study", system: System) -> None:
         rule = AGGREGATORS.find(study.aggregation.rule, study.root)
     if check := getattr(rule, "check", None):
         check(options_of(AggregationOptions, study.aggregation), study.clients.count)
+    if study.privacy.mode != "none":
+        _check_privacy(study, algorithm)
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:
@@ -306,6 +308,20 @@ def _check_learning(study: "Study", system: System) -> None:
             f"network.horizon is {horizon} but segments of segments.steps = {steps} with "
             f"network.window = {network.window} and network.depth = {network.depth} hold {most} "
             f'steps of the future: give at most {most}, or "auto"'
+        )
+
+
+def _check_privacy(study: "Study", algorithm: "Algorithm") -> None:
+    """Whether the study's privacy can be had, and accounted for."""
+    from fedkoopman.federation.privacy import check_accountant
+
+    check_accountant()
+    mode = study.privacy.mode
+    if getattr(algorithm, "planned", None) is None:
+        raise InputError(
+            f'privacy.mode is "{mode}", which the algorithm of network.kind {study.network.kind!r} '
+            'does not have, as it sends sums of states too: give network.kind = "paper", or '
+            'privacy.mode = "none"'
         )
 
 

@@ -99,6 +99,7 @@ class Study(Section):
         _check_lengths(self)
         _check_recordings(self)
         _check_sites(self)
+        _check_privacy(self)
 
     @classmethod
     def paper_default(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
@@ -328,6 +329,26 @@ def _check_sites(study: Study) -> None:
                     f"{section.dotted(name)} is {short(given)} but every site says this for "
                     "itself: leave it out, and look into the site files"
                 )
+
+
+def _check_privacy(study: Study) -> None:
+    """Noise of the server goes with the mean only, and noise of sites with data that stay there."""
+    mode, rule = study.privacy.mode, study.aggregation.rule
+    if mode == "central" and rule != "mean":
+        raise InputError(
+            f'privacy.mode is "central" but aggregation.rule is {short(rule)}: noise hides one '
+            'update in a mean, give rule = "mean", or mode = "site"'
+        )
+    if mode == "central" and study.aggregation.secure:
+        raise InputError(
+            'privacy.mode is "central" but aggregation.secure is true: the server clips single '
+            'updates, which it does not see then; give mode = "site", or secure = false'
+        )
+    if mode != "none" and study.scheme == "centralized":
+        raise InputError(
+            f'privacy.mode is "{mode}" but scheme is "centralized", where sites send their data: '
+            'give another scheme, or mode = "none"'
+        )
 
 
 def _check_recordings(study: Study) -> None:

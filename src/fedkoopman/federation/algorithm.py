@@ -50,6 +50,7 @@ class Problem:
         rates, probabilities: η_n and p_n of each.
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
         aggregation, server, privacy: see `federation.options`.
+        secret: of the server's noise, where it adds some; empty: noise comes from the seed.
     """
 
     seed: int
@@ -71,6 +72,7 @@ class Problem:
     aggregation: AggregationOptions = field(default_factory=AggregationOptions)
     server: ServerOptions = field(default_factory=ServerOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
+    secret: bytes = b""
 
     @property
     def dtype(self) -> np.dtype:
@@ -114,6 +116,9 @@ class Asked(NamedTuple):
     """Of all that is random in the answer; another one for every slot and client."""
     learning_rate: float
     """η_n."""
+    secret: int = 0
+    """Of noise that protects the site's records, up to 128 bits. At a real site it comes from the
+    site's own secret, as the server knows every seed; in a simulation from the seed."""
 
 
 class Answered(NamedTuple):
@@ -131,6 +136,10 @@ class Algorithm(Protocol):
 
     One that does not learn every model kind may have `check_kind(kind)` too, which raises an
     `InputError` with a remedy: it is called when a study is checked.
+
+    One whose sites can protect their records (`privacy.mode = "site"`) has
+    `planned(problem, request, segments)` too: what an answer will release, as a
+    `koopman.private_training.Plan`. The answer tells the same by `federation.privacy.numbers_of`.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:

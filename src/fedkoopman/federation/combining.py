@@ -1,6 +1,7 @@
 """From the updates of a slot to the server's next arrays, for every algorithm that has updates.
 
-    rule      the updates become one (`federation/aggregators/`)
+    rule      the updates become one (`federation/aggregators/`), or
+    noise     they become one that hides each of them (`federation/central_privacy.py`)
 
 What must be remembered from slot to slot is part of the algorithm's state, as arrays whose names
 begin with one of `MEMORY`; a study that needs no memory has none.
@@ -14,12 +15,14 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.aggregators.aggregator import Remembering, aggregate
 from fedkoopman.federation.algorithm import Answered, Problem
+from fedkoopman.federation.central_privacy import noised_mean
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.privacy import PRIVACY
 
 __all__ = ["MEMORY", "combined", "first_memory", "without_memory"]
 
 RULE = "rule."
-MEMORY = (RULE,)
+MEMORY = (RULE, PRIVACY)
 """Before the names of what is remembered."""
 
 
@@ -52,6 +55,8 @@ def combined(
     rule = problem.aggregator
     updates = {n: reply.message.arrays for n, reply in replies.items()}
     sizes = {n: reply.samples for n, reply in replies.items()}
+    if problem.privacy.mode == "central":
+        return noised_mean(problem, current, updates), {}, {}
     if not isinstance(rule, Remembering):
         return aggregate(rule, current, list(updates.values()), list(sizes.values())), {}, {}
     before = {n.removeprefix(RULE): leaf for n, leaf in state.items() if n.startswith(RULE)}

@@ -6,6 +6,7 @@ seeds as they become ready, training first. Segments are prepared some slots ahe
 model is scored while the next slots train.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
+from fedkoopman.federation.privacy import over_budget, spent_by, stopped
 from fedkoopman.federation.sites import Address, Sites, arrived, held_out, samples
 from fedkoopman.federation.slot import (
     Judged,
@@ -130,12 +132,14 @@ def _run_slot(
             problem, job.request, [segments[a] for a in job.segments], job.asked
         )
 
+    out = [job.clients[0] for job in jobs if _over_budget(experiment, state, job, segments)]
+    jobs = [job for job in jobs if job.clients[0] not in out]
     judged: list[Judged] = []
     for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answer, jobs), strict=True):
         reason = fault_of(schemas, job.request, reply)
         judged += [Judged(job.clients[0], job.samples, reply, reason, together=job.clients)]
         judged += [Judged(n, 0, None, reason) for n in job.clients[1:]]
-    arrays, told = concluded(problem, state.arrays, slot, judged)
+    arrays, told = concluded(problem, state.arrays, slot, judged, out)
     again = looks_again(schemas)
     spending = {n for job in jobs if job.spends for n in job.clients}
     spent = tuple(
@@ -154,8 +158,21 @@ def _run_slot(
         buffered=buffered.tolist(),
         dropped=[n for n in came if slot not in buffers[n]],
         told=told,
+        budget_spent=[n for n, over in enumerate(stopped(problem, arrays)) if over],
     )
     return State(slot, arrays, after, spent), record, bool(jobs)
+
+
+def _over_budget(
+    experiment: Experiment, state: State, job: "Job", segments: dict[Address, NDArray]
+) -> bool:
+    """Whether an answer would take a client over its privacy budget."""
+    problem, client = experiment.problem, experiment.clients[job.clients[0]]
+    if problem.privacy.mode == "none" or not math.isfinite(client.budget):
+        return False
+    held = [segments[address] for address in job.segments]
+    spent = spent_by(problem, state.arrays, job.clients[0])
+    return over_budget(problem, job.request, held, spent, client.budget)
 
 
 class Job(NamedTuple):
@@ -185,13 +202,15 @@ def jobs_of(
     schemas = problem.algorithm.messages(problem)
     sizes = [sum(samples(experiment, Address(m, n)) for m in s) for n, s in enumerate(buffers)]
     buffered, jobs = np.array(sizes, np.int64), list[Job]()
-    for n, request in ask(problem, state.arrays, slot, buffered).items():
+    present = [not over for over in stopped(problem, state.arrays)]
+    for n, request in ask(problem, state.arrays, slot, buffered, present).items():
         client, data = experiment.clients[n], schemas[request.kind].data
         held = {"waiting": buffers[n], "arrived": (*state.spent[n], *buffers[n]), "none": ()}[data]
         addresses = tuple(Address(m, n) for m in held)
         seed = subseed(experiment.seed, "training", slot, client.identity)
         size = sum(samples(experiment, address) for address in addresses)
-        own = Asked(slot, seed, client.learning_rate)
+        secret = subseed(experiment.seed, "privacy", slot, client.identity)
+        own = Asked(slot, seed, client.learning_rate, secret)
         jobs.append(Job(request, addresses, own, (n,), size, schemas[request.kind].spends))
     if not scheme.central or not jobs:
         return buffered, jobs

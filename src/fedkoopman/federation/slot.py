@@ -17,6 +17,7 @@ from fedkoopman.errors import ComputationError
 from fedkoopman.federation.algorithm import Answered, Problem, Ready
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.privacy import accounted
 
 
 @dataclass(frozen=True)
@@ -107,16 +108,29 @@ def fault_of(schemas: Mapping[str, Schema], request: Message, reply: Message) ->
 
 
 def concluded(
-    problem: Problem, state: Arrays, slot: int, judged: Iterable[Judged]
+    problem: Problem,
+    state: Arrays,
+    slot: int,
+    judged: Iterable[Judged],
+    out: Sequence[int] = (),
 ) -> tuple[Arrays, dict[str, Any]]:
-    """The algorithm's next state from the replies that count; without any, the state stays."""
+    """The algorithm's next state from the replies that count; without any, the state stays.
+
+    What replies released is accounted for in any case.
+
+    Arguments:
+        out: clients whose privacy budget does not allow what they were asked.
+    """
+    judged = list(judged)
+    sent = {one.client: one.reply for one in judged if one.reply is not None}
+    spent = accounted(problem, state, slot, sent, out)
     good = {
         one.client: Answered(one.reply, one.samples, one.together or (one.client,))
         for one in judged
         if one.accepted and one.reply is not None
     }
     if not good:
-        return state, {}
+        return {**state, **spent} if sent or out else state, {}
     after, told = problem.algorithm.conclude(problem, state, slot, good)
     for name, array in after.items():
         if not np.isfinite(array).all():
@@ -124,7 +138,7 @@ def concluded(
                 f"slot {slot} leaves {name} with entries that are not finite, though every reply "
                 "was finite: try a smaller learning rate, or another aggregation.rule"
             )
-    return after, told
+    return {**after, **spent}, told
 
 
 def record_of(

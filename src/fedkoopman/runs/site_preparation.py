@@ -5,6 +5,7 @@ power of two, so that its states depend on nothing but itself. States lie in a t
 in memory.
 """
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,6 +40,7 @@ class PreparedSite:
         train: states (T_i, d) of its segments, in order.
         held_out: segments that are not trained on.
         dropped: segments that are of no use, with the reason.
+        budget: of privacy, ε.
     """
 
     name: str
@@ -48,6 +50,7 @@ class PreparedSite:
     train: tuple[NDArray[np.float64], ...]
     held_out: tuple[HeldOut, ...]
     dropped: tuple[str, ...]
+    budget: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +119,7 @@ def _site(
         )
     return PreparedSite(
         site.name, known.sensor, estimator.beliefs.observation_noise,
-        estimator.beliefs.process_noise, train, held, tuple(dropped),
+        estimator.beliefs.process_noise, train, held, tuple(dropped), site.privacy.limit,
     )  # fmt: skip
 
 
