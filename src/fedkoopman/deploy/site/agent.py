@@ -99,6 +99,7 @@ class Agent:
         from fedkoopman.deploy.site.comparing import SiteComparison
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
+        from fedkoopman.deploy.site.privacy import PrivacyAccount
         from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
@@ -118,7 +119,11 @@ class Agent:
             repeat=study.sites.repeat and not live,
             keep=looks_again(self.work.schemas),
         )
-        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.envelope)
+        self.account = PrivacyAccount(
+            self.store, self.work.problem, self.envelope.study, site.privacy.limit
+        )
+        self.ledger.about = self.account.words
+        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.envelope, self.account)
         self._scores = HeldOutScores(site.name, self.work, self.intake)
         self.comparison = SiteComparison(
             site.name, identity, self.work.problem, self.buffer, self.intake
@@ -190,6 +195,7 @@ class Agent:
             "dropped": self.intake.catalogue.dropped()[-100:],
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
+            **self.account.told(),
         }
 
     def _replies(self, body: bytes) -> list[Reply]:
@@ -235,9 +241,13 @@ class Agent:
         if request.slot > last or (isinstance(request, Poll | Ask) and not request.slot):
             raise InputError(f"there is no slot {request.slot}: the study has 1 to {last}")
         match request:
+            case Poll() if reason := self.account.stopped():
+                raise InputError(reason)
             case Poll():
                 counted = self.buffer.poll(request.slot)
                 return Polled(self.site, request.slot, counted.samples, counted.segments)
+            case Ask() if self.comparison.knows(request) and self.account.mode == "site":
+                raise InputError("sums of states do not leave a site that protects its records")
             case Ask() if self.comparison.knows(request):
                 return self.comparison.of(request)
             case Ask():
