@@ -319,9 +319,9 @@ def _check_privacy(study: "Study", algorithm: "Algorithm") -> None:
     mode = study.privacy.mode
     if getattr(algorithm, "planned", None) is None:
         raise InputError(
-            f'privacy.mode is "{mode}", which the algorithm of network.kind {study.network.kind!r} '
-            'does not have, as it sends sums of states too: give network.kind = "paper", or '
-            'privacy.mode = "none"'
+            f'privacy.mode is "{mode}" but the algorithm for network.kind {study.network.kind!r} '
+            'sends what is not protected, as sums of states: give network.kind = "paper" with '
+            'algorithm.name = "auto", or privacy.mode = "none"'
         )
 
 

@@ -160,5 +160,3 @@ def test_a_central_run_is_one_release_per_slot_of_a_site():
 def test_secrets_differ_by_address_and_secret():
     numbers = {secret_number(s, *a) for s in (b"1", b"2") for a in ((1, "x"), (1, "y"), (2, "x"))}
     assert len(numbers) == 6 and all(0 <= one < 2**128 for one in numbers)
-
-

@@ -145,9 +145,7 @@ def twin(kind, training, private, weights, data, record):
         total = total + private.noise * private.clip * noise[t]
         g = total / (plan.rate * plan.records) + training.weight_decay * vector
         first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g**2
-        step = (first / (1 - 0.9 ** (t + 1))) / (
-            np.sqrt(second / (1 - 0.999 ** (t + 1))) + 1e-8
-        )
+        step = (first / (1 - 0.9 ** (t + 1))) / (np.sqrt(second / (1 - 0.999 ** (t + 1))) + 1e-8)
         epoch = t // math.ceil(1 / plan.rate)
         vector = vector - training.learning_rate * training.decay**epoch * step
     return vector
