@@ -20,8 +20,8 @@ import numpy as np
 import fedkoopman as fk
 from fedkoopman.koopman.kinds.paper import PaperNetwork
 from fedkoopman.koopman.kinds.spectral import Spectral
-from fedkoopman.koopman.private_training import Private
-from fedkoopman.koopman.training import Training, client_update
+from fedkoopman.koopman.private_training import Private, site_update
+from fedkoopman.koopman.training import Training
 
 RESULTS = Path(__file__).parent / "results"
 NOISES = (0.5, 1.0, 2.0, 4.0, 8.0)
@@ -79,7 +79,7 @@ def cost() -> dict[str, dict[str, float]]:
         fixed = kind.fixed() if staged else None
 
         def update(private=None, kind=kind, weights=weights, fixed=fixed):
-            client_update(kind, training, weights, segments, seed=0, fixed=fixed, private=private)
+            site_update(kind, training, weights, segments, seed=0, fixed=fixed, private=private)
 
         calls = {
             "without": update,

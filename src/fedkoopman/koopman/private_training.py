@@ -40,9 +40,24 @@ from numpy.typing import NDArray
 from fedkoopman.compilation import one_core
 from fedkoopman.koopman.example_gradients import clip_factors, clipped_sum
 from fedkoopman.koopman.kind import Kind, Weights
-from fedkoopman.koopman.training import Training, _weights, _windows, window_starts
+from fedkoopman.koopman.training import (
+    Training,
+    _weights,
+    _windows,
+    client_update,
+    window_starts,
+)
 
-__all__ = ["Plan", "Private", "distinct", "occurrences", "plan_of", "private_update", "sampled"]
+__all__ = [
+    "Plan",
+    "Private",
+    "distinct",
+    "occurrences",
+    "plan_of",
+    "private_update",
+    "sampled",
+    "site_update",
+]
 
 PER_DOUBLING = 16
 PORTION = 256
@@ -119,6 +134,28 @@ def sampled(random: np.random.Generator, plan: Plan, steps: int) -> list[NDArray
     every = every[every < total]
     cuts = np.searchsorted(every, plan.records * np.arange(1, steps))
     return [(part % plan.records).astype(np.int32) for part in np.split(every, cuts)]
+
+
+def site_update(
+    architecture: Kind,
+    training: Training,
+    weights: Weights,
+    segments: Sequence[NDArray],
+    *,
+    seed: int,
+    private: Private | None,
+    learning_rate: float | None = None,
+    fixed: Mapping[str, NDArray] | None = None,
+) -> Weights:
+    """What a site makes of weights: `client_update`, or `private_update` where that is asked for.
+
+    Arguments:
+        seed: of the order of samples without privacy; with it, all draws come from its secret.
+    """
+    more: dict[str, Any] = {"learning_rate": learning_rate, "fixed": fixed}
+    if private is None:
+        return client_update(architecture, training, weights, segments, seed=seed, **more)
+    return private_update(architecture, training, private, weights, segments, **more)
 
 
 def private_update(

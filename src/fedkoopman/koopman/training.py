@@ -8,7 +8,7 @@ at once.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,6 @@ from fedkoopman.compilation import one_core
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.systems.checks import check_count, check_positive, number
-
-if TYPE_CHECKING:
-    from fedkoopman.koopman.private_training import Private
 
 PRECISIONS = ("float32", "float64")
 
@@ -96,7 +93,6 @@ def client_update(
     seed: int,
     learning_rate: float | None = None,
     fixed: Mapping[str, NDArray] | None = None,
-    private: "Private | None" = None,
 ) -> Weights:
     """Train `weights` on `segments`, each (T, d), and return the new weights as NumPy arrays.
 
@@ -105,20 +101,7 @@ def client_update(
         seed: of the order in which samples come.
         learning_rate: η of this client, where it is not the common one.
         fixed: what the kind's loss needs beside them.
-        private: how records are protected; None: they are not, and batches are no random draws.
     """
-    if private is not None:
-        from fedkoopman.koopman.private_training import private_update
-
-        return private_update(
-            architecture,
-            training,
-            private,
-            weights,
-            segments,
-            learning_rate=learning_rate,
-            fixed=fixed,
-        )
     lengths, ahead = [len(s) for s in segments], max(architecture.leads)
     starts = window_starts(lengths, architecture.window, ahead)
     order = shuffled(starts, training.epochs, seed)

@@ -20,6 +20,7 @@ from fedkoopman.koopman.private_training import (
     plan_of,
     private_update,
     sampled,
+    site_update,
 )
 from fedkoopman.koopman.training import Training, _weights, client_update
 
@@ -162,14 +163,16 @@ def test_training_is_that_of_a_textbook(record):
     np.testing.assert_allclose(flat(found), expected, atol=1e-7)
 
 
-def test_client_update_trains_privately_if_asked_to():
+def test_a_site_trains_privately_if_asked_to():
     kind, data, weights = KINDS["paper"], segments(), trainee(KINDS["paper"])
     private = Private("sample", 1.0, 1.0, 3)
-    found = client_update(kind, TRAINING, weights, data, seed=0, private=private)
-    other = client_update(kind, TRAINING, weights, data, seed=99, private=private)
+    found = site_update(kind, TRAINING, weights, data, seed=0, private=private)
+    other = site_update(kind, TRAINING, weights, data, seed=99, private=private)
     expected = private_update(kind, TRAINING, private, weights, data)
     assert flat(found).tobytes() == flat(expected).tobytes() == flat(other).tobytes()
-    assert not np.allclose(flat(found), flat(client_update(kind, TRAINING, weights, data, seed=0)))
+    plain = client_update(kind, TRAINING, weights, data, seed=0)
+    same = site_update(kind, TRAINING, weights, data, seed=0, private=None)
+    assert flat(plain).tobytes() == flat(same).tobytes() != flat(found).tobytes()
 
 
 def test_the_noise_has_the_stated_standard_deviation(monkeypatch):

@@ -19,9 +19,9 @@ from fedkoopman.federation.policies import Situation, activate
 from fedkoopman.federation.privacy import NUMBERS, numbers_of, private_of
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.kind import Kind
-from fedkoopman.koopman.private_training import Plan, distinct, plan_of
+from fedkoopman.koopman.private_training import Plan, distinct, plan_of, site_update
 from fedkoopman.koopman.staged import Staged
-from fedkoopman.koopman.training import client_update, train
+from fedkoopman.koopman.training import train
 
 __all__ = ["FedAvgM"]
 
@@ -71,7 +71,7 @@ class FedAvgM:
         self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
     ) -> Message:
         """ClientUpdate."""
-        weights = client_update(
+        weights = site_update(
             problem.architecture,
             problem.training,
             problem.architecture.from_named(request.arrays),
