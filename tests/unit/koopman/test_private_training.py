@@ -163,6 +163,34 @@ def test_training_is_that_of_a_textbook(record):
     np.testing.assert_allclose(flat(found), expected, atol=1e-7)
 
 
+class Mixed(PaperNetwork):
+    """A kind of somebody else, whose columns are pairs of one example: 1, 1, 2, 2, …"""
+
+    def loss(self, trained, fixed, x, ahead, share, loss_weights):
+        both = jnp.stack([x, ahead[0]], axis=-1).reshape(len(x), -1)
+        y = self.lift(trained, both).reshape(self.components, -1, 2)
+        back = self.decode(trained, y.reshape(self.components, -1))
+        moved = trained.operator @ y[..., 0] - y[..., 1]
+        square = jnp.sum(moved**2, axis=0) + jnp.sum(
+            ((back - both) ** 2).reshape(len(x), -1, 2), axis=(0, 2)
+        )
+        return jnp.sum(square * share)
+
+
+def test_kinds_of_others_are_clipped_by_their_true_gradients():
+    kind, data, weights = Mixed(2, 5, width=6), segments(1, 20), trainee(KINDS["paper"])
+    private = Private("sample", 0.8, 0.5, 7)
+    found = private_update(kind, TRAINING, private, weights, data)
+    with jax.enable_x64(True):
+        expected = twin(kind, TRAINING, private, weights, data, "sample")
+        # the fast way would get this kind wrong: the check above can fail
+        vector, examples = flat(weights), examples_of(kind, 6)
+        fast = products_of(summed_loss(kind), vector, examples, np.ones(6), 0.8)
+        true = written_down(summed_loss(kind), vector, examples, np.ones(6), 0.8)
+    np.testing.assert_allclose(flat(found), expected, atol=1e-7)
+    assert np.abs(fast - true).max() > 1e-3
+
+
 def test_a_site_trains_privately_if_asked_to():
     kind, data, weights = KINDS["paper"], segments(), trainee(KINDS["paper"])
     private = Private("sample", 1.0, 1.0, 3)
