@@ -40,6 +40,10 @@ SITE = {
     "acknowledged": "last acknowledged slot",
     "recorded": "segments to train on",
     "held_out": "segments held out",
+    "privacy": "privacy spent",
+    "private_trainings": "answers with noise, ever",
+    "privacy_budget": "privacy budget",
+    "privacy_stopped": "takes part",
 }
 """What is shown of a site, by the keys of its status."""
 
@@ -174,7 +178,7 @@ def _show_site(found: Mapping[str, Any]) -> None:
 
     table = new_table(show_header=False)
     for key, words in SITE.items():
-        if key in found:
+        if key in found and (found[key] or key != "privacy_stopped"):
             value = found[key]
             shown = f"{value:,}" if isinstance(value, int) else _clock(str(value))
             table.add_row(words, shown)

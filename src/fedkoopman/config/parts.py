@@ -296,9 +296,11 @@ def algorithm_of(study: "Study") -> "Algorithm":
 def is_guarded(study: "Study") -> bool:
     """Whether updates are judged by the other sites before they count."""
     wanted, chosen = study.aggregation.guard, study.aggregation
-    if wanted == "auto":
-        return bool(study.sites.files) and study.scheme == "kf-fedkl" and not chosen.secure
-    return wanted == "on"
+    if wanted != "auto":
+        return wanted == "on"
+    # Judges see single updates, and those that the server will add noise to have none yet.
+    hidden = chosen.secure or study.privacy.mode == "central"
+    return bool(study.sites.files) and study.scheme == "kf-fedkl" and not hidden
 
 
 def options_of(kind: type[Chosen], section: Section) -> Chosen:
@@ -320,6 +322,8 @@ def _check_learning(study: "Study", system: System) -> None:
         from fedkoopman.koopman.training import check_huber  # with it comes JAX
 
         check_huber(study.training.huber, kind, "training.huber")
+    if study.privacy.mode != "none":
+        _check_privacy(study, algorithm)
     horizon, steps, network = getattr(kind, "horizon", 0), study.segments.steps, study.network
     most = (steps - network.window) // network.depth
     if horizon > max(1, most) and not study.sites.files:
@@ -347,6 +351,20 @@ def _check_server(study: "Study", kind: "Kind", algorithm: "Algorithm") -> None:
         )
     with _naming(f"server.{given[0]}"):
         check(kind)
+
+
+def _check_privacy(study: "Study", algorithm: "Algorithm") -> None:
+    """Whether the study's privacy can be had, and accounted for."""
+    from fedkoopman.federation.privacy import check_accountant
+
+    check_accountant()
+    mode = study.privacy.mode
+    if getattr(algorithm, "planned", None) is None:
+        raise InputError(
+            f'privacy.mode is "{mode}" but the algorithm for network.kind {study.network.kind!r} '
+            'sends what is not protected, as sums of states: give network.kind = "paper" with '
+            'algorithm.name = "auto", or privacy.mode = "none"'
+        )
 
 
 def _check_estimation(study: "Study", system: System) -> None:

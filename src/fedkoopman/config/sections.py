@@ -442,7 +442,8 @@ class PrivacySection(Section):
     record: str = key(
         "sample",
         Choice(("sample", "segment")),
-        "What is protected at a site: one sample, or one whole segment",
+        "What is protected at a site: one training example (a window with what it predicts), or "
+        "one whole segment",
     )
     clip: float = key(
         1.0, Real(0.0, above=True), "Longest contribution of one record; longer ones are shortened"

@@ -9,6 +9,7 @@ told without the system is checked on construction, the rest by `SiteFile.check_
 # ruff: noqa: RUF009 - what `key` and `part` return is a field, with a factory where it needs one
 
 import glob
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
@@ -166,6 +167,25 @@ class InitialSection(Section):
 
 
 @dataclass(frozen=True)
+class BudgetSection(Section):
+    """How much privacy the site gives up, at most."""
+
+    section: ClassVar[str] = "privacy"
+
+    budget: float = key(
+        0.0,
+        Real(0.0),
+        "ε at the study's δ, over the whole life of the site's data: the site stops taking part "
+        "before it is exceeded; 0: no limit",
+    )
+
+    @property
+    def limit(self) -> float:
+        """The budget as a number."""
+        return self.budget or math.inf
+
+
+@dataclass(frozen=True)
 class SiteFile(Section):
     """The checked content of a site file.
 
@@ -175,6 +195,7 @@ class SiteFile(Section):
         sensor: a table with a kind and its keys, in the form of a study's `clients.sensor`.
         noise: covariances, each "auto" or in the form of a study's `clients.observation_noise`.
         initial: law of the state before a segment's first sample.
+        privacy: the site's own budget.
         bounds: (lowest, highest) by the name of a state.
         path: the file; what it names is relative to its directory.
     """
@@ -184,6 +205,7 @@ class SiteFile(Section):
     sensor: dict[str, Any] = key(MISSING, Sensor(own=True), "How the site sees the state")
     noise: NoiseSection = part(NoiseSection)
     initial: InitialSection = part(InitialSection)
+    privacy: BudgetSection = part(BudgetSection)
     bounds: dict[str, tuple[float, float]] = key(
         {},
         Bounds(),

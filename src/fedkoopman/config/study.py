@@ -100,6 +100,7 @@ class Study(Section):
         _check_recordings(self)
         _check_sites(self)
         _check_aggregation(self)
+        _check_privacy(self)
 
     @classmethod
     def paper_default(cls, slots: int = 200, seed: int = 0, **changes: Any) -> "Study":
@@ -355,6 +356,31 @@ def _check_aggregation(study: Study) -> None:
         raise InputError(
             f'{why}with clients.count = {study.clients.count} and scheme = "{study.scheme}" there '
             "are no two updates to add up: leave out aggregation.secure"
+        )
+
+
+def _check_privacy(study: Study) -> None:
+    """Noise of the server goes with the mean only, and noise of sites with data that stay there."""
+    mode, rule = study.privacy.mode, study.aggregation.rule
+    if mode == "central" and rule != "mean":
+        raise InputError(
+            f'privacy.mode is "central" but aggregation.rule is {short(rule)}: noise hides one '
+            'update in a mean, give rule = "mean", or mode = "site"'
+        )
+    if mode == "central" and study.aggregation.guard == "on":
+        raise InputError(
+            'privacy.mode is "central" but aggregation.guard is "on": other sites would judge, and '
+            'so see, updates without noise; give guard = "off" or "auto", or mode = "site"'
+        )
+    if mode != "none" and study.aggregation.secure:
+        raise InputError(
+            f'privacy.mode is "{mode}" but aggregation.secure is true: the server keeps account of '
+            "what each site releases, which it does not see then; leave out one of them"
+        )
+    if mode != "none" and study.scheme == "centralized":
+        raise InputError(
+            f'privacy.mode is "{mode}" but scheme is "centralized", where sites send their data: '
+            'give another scheme, or mode = "none"'
         )
 
 

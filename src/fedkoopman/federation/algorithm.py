@@ -58,6 +58,7 @@ class Problem:
         test_trajectories, horizon, valid_error: see `evaluation.TestSet`.
         aggregation, server, privacy, buffering: see `federation.options`.
         server_step: what the server makes of the aggregate.
+        secret: of the server's noise, where it adds some; empty: noise comes from the seed.
     """
 
     seed: int
@@ -81,6 +82,7 @@ class Problem:
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     buffering: BufferOptions = field(default_factory=BufferOptions)
     server_step: ServerStep = none
+    secret: bytes = b""
 
     @property
     def dtype(self) -> np.dtype:
@@ -134,6 +136,9 @@ class Asked(NamedTuple):
     delivered: int = 0
     """Segments that were delivered: fewer than there are in hand, where samples were left out in
     the midst of one; 0: nobody counted."""
+    secret: int = 0
+    """Of noise that protects the site's records, up to 128 bits. At a real site it comes from the
+    site's own secret, as the server knows every seed; in a simulation from the seed."""
 
 
 class Answered(NamedTuple):
@@ -158,6 +163,10 @@ class Algorithm(Protocol):
     exchange is `Reviewing`. One that combines updates by `combining.combined`, and so does what the
     section `server` says, has `check_server(kind)`; it raises an `InputError` for kinds that have
     no updates. Without it, that section is refused.
+
+    One whose sites can protect their records (`privacy.mode = "site"`) has
+    `planned(problem, request, segments)` too: what an answer will release, as a
+    `koopman.private_training.Plan`. The answer tells the same by `federation.privacy.numbers_of`.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:

@@ -1,6 +1,7 @@
 """From the updates of a slot to the server's next arrays, for every algorithm that has updates.
 
-    rule      the updates become one (`federation/aggregators/`)
+    rule      the updates become one (`federation/aggregators/`), or
+    noise     they become one that hides each of them (`federation/central_privacy.py`)
     step      the server moves by what that changes (`federation/server_steps/`)
     average   the moving average of what comes of it (`federation/averaging.py`)
 
@@ -17,14 +18,16 @@ from numpy.typing import NDArray
 from fedkoopman.federation.aggregators.aggregator import Remembering, aggregate, take_step
 from fedkoopman.federation.algorithm import Answered, Problem
 from fedkoopman.federation.averaging import averaged, first_average
+from fedkoopman.federation.central_privacy import noised_mean
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.privacy import PRIVACY
 from fedkoopman.federation.server_steps import first_steps, stepped
 from fedkoopman.federation.server_steps.none import none
 
 __all__ = ["MEMORY", "average_of", "combined", "first_memory", "without_memory"]
 
 RULE, SERVER, AVERAGE = "rule.", "server.", "average."
-MEMORY = (RULE, SERVER, AVERAGE)
+MEMORY = (RULE, SERVER, AVERAGE, PRIVACY)
 """Before the names of what is remembered."""
 
 
@@ -83,6 +86,8 @@ def _aggregated(
     rule = problem.aggregator
     updates = {n: reply.message.arrays for n, reply in replies.items()}
     sizes = {n: reply.samples for n, reply in replies.items()}
+    if problem.privacy.mode == "central":
+        return noised_mean(problem, current, updates), {}, {}
     if not isinstance(rule, Remembering):
         return aggregate(rule, current, list(updates.values()), list(sizes.values())), {}, {}
     step = take_step(rule, problem, _get(RULE, state), current, updates, sizes)

@@ -1,5 +1,6 @@
 """What a federation is made of: clients that observe one system, and how they learn together."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -41,6 +42,7 @@ class Client:
         observation_noise: Σ_h of the data and of the filter, (m, m).
         process_noise: Σ_f, the filter's doubt in f_n, (d, d).
         learning_rate: η_n.
+        budget: ε at the study's δ, after which it takes part no more.
     """
 
     identity: int
@@ -50,6 +52,7 @@ class Client:
     observation_noise: np.ndarray
     process_noise: np.ndarray
     learning_rate: float
+    budget: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)

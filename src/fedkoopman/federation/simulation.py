@@ -6,6 +6,7 @@ seeds as they become ready, training first. Segments are prepared some slots ahe
 model is scored while the next slots train.
 """
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from fedkoopman.evaluation import Metrics, combined, evaluate, scores_of
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.experiment import Experiment, Scheme, scheme_of
 from fedkoopman.federation.messages import Message
+from fedkoopman.federation.privacy import over_budget, spent_by, stopped
 from fedkoopman.federation.quantised import summed
 from fedkoopman.federation.sites import (
     Address,
@@ -39,6 +41,7 @@ from fedkoopman.federation.slot import (
     concluded,
     fault_of,
     looks_again,
+    parts_of,
     record_of,
     second_requests,
     summable,
@@ -146,6 +149,8 @@ def _run_slot(
     def answered(job: Job) -> Message:
         return answer(problem, job.request, [segments[a] for a in job.segments], job.asked)
 
+    out = [job.clients[0] for job in jobs if _over_budget(experiment, state, job, segments)]
+    jobs = [job for job in jobs if job.clients[0] not in out]
     judged: list[Judged] = []
     for job, reply in zip(jobs, workers.map(Urgency.TRAIN, answered, jobs), strict=True):
         reason = fault_of(schemas, job.request, reply)
@@ -155,7 +160,7 @@ def _run_slot(
     second = second_requests(problem, state.arrays, slot, judged, range(problem.clients))
     reviews = _reviews(experiment, scheme, slot, second, workers) if second else {}
     judged, total = summed(problem, {job.clients[0]: job.request for job in jobs}, judged)
-    arrays, told = concluded(problem, state.arrays, slot, judged, reviews, total)
+    arrays, told = concluded(problem, state.arrays, slot, judged, reviews, total, out)
     told = {**_left_out(experiment, came, segments, slot), **told}
     again = looks_again(schemas)
     late = [one.client for one in judged if not one.answered]
@@ -179,6 +184,7 @@ def _run_slot(
         told=told,
         alone=alone,
         late=late,
+        budget_spent=[n for n, over in enumerate(stopped(problem, arrays)) if over],
     )
     return State(slot, arrays, after, spent), record, bool(jobs)
 
@@ -224,6 +230,18 @@ def _left_out(
     return {"left_out": count} if count else {}
 
 
+def _over_budget(
+    experiment: Experiment, state: State, job: "Job", segments: dict[Address, NDArray]
+) -> bool:
+    """Whether an answer would take a client over its privacy budget."""
+    problem, client = experiment.problem, experiment.clients[job.clients[0]]
+    if problem.privacy.mode == "none" or not math.isfinite(client.budget):
+        return False
+    held = parts_of(problem, [segments[address] for address in job.segments])
+    spent = spent_by(problem, state.arrays, job.clients[0])
+    return over_budget(problem, job.request, held, spent, client.budget)
+
+
 class Job(NamedTuple):
     """One answer to be computed."""
 
@@ -257,13 +275,15 @@ def jobs_of(
     size = size or partial(samples, experiment)
     sizes = [sum(size(Address(m, n)) for m in s) for n, s in enumerate(buffers)]
     buffered, jobs = np.array(sizes, np.int64), list[Job]()
-    for n, request in ask(problem, state.arrays, slot, buffered).items():
+    present = [not over for over in stopped(problem, state.arrays)]
+    for n, request in ask(problem, state.arrays, slot, buffered, present).items():
         client, data = experiment.clients[n], schemas[request.kind].data
         held = {"waiting": buffers[n], "arrived": (*state.spent[n], *buffers[n]), "none": ()}[data]
         addresses = tuple(Address(m, n) for m in held)
         seed = subseed(experiment.seed, "training", slot, client.identity)
         count = sum(map(size, addresses))
-        own = Asked(slot, seed, client.learning_rate)
+        secret = subseed(experiment.seed, "privacy", slot, client.identity)
+        own = Asked(slot, seed, client.learning_rate, secret=secret)
         jobs.append(Job(request, addresses, own, (n,), count, schemas[request.kind].spends))
     if not scheme.central or not jobs:
         return buffered, jobs

@@ -18,6 +18,7 @@ from fedkoopman.estimation.left_out import stretches
 from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready, Reviewing
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.policies.threshold import threshold
+from fedkoopman.federation.privacy import accounted
 
 FEWEST = 2
 """Sites of a sum, where only sums may be seen."""
@@ -104,11 +105,24 @@ def summable(
     return dict(asked), ()
 
 
+def parts_of(
+    problem: Problem, segments: Sequence[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """Segments without the samples that were left out: one or more stretches of each.
+
+    Where a whole segment is what privacy protects it must stay one, so its longest stretch counts.
+    """
+    parts = [stretches(states) for states in segments]
+    if problem.privacy.mode == "site" and problem.privacy.record == "segment":
+        parts = [[max(some, key=len)] for some in parts if some]
+    return [part for some in parts for part in some]
+
+
 def answer(
     problem: Problem, request: Message, segments: Sequence[NDArray[np.float64]], asked: Asked
 ) -> Message:
     """A site's answer, from segments of which samples may have been left out (`left_out`)."""
-    parts = [part for states in segments for part in stretches(states)]
+    parts = parts_of(problem, segments)
     counted = asked._replace(delivered=len(segments))
     return problem.algorithm.answer(problem, request, parts, counted)
 
@@ -175,14 +189,21 @@ def concluded(
     judged: Iterable[Judged],
     reviews: Mapping[int, Message] | None = None,
     total: Answered | None = None,
+    out: Sequence[int] = (),
 ) -> tuple[Arrays, dict[str, Any]]:
     """The algorithm's next state from the replies that count; without any, the state stays.
+
+    What replies released is accounted for in any case.
 
     Arguments:
         reviews: replies to the second requests, by client.
         total: what the replies add up to, where the server sees only that (`quantised`).
+        out: clients whose privacy budget does not allow what they were asked.
     """
     judged = list(judged)
+    sent = {one.client: one.reply for one in judged if one.reply is not None}
+    spent = accounted(problem, state, slot, sent, out)
+    state = {**state, **spent} if sent or out else state
     good = _good(judged, slot) if total is None else {min(total.clients): total}
     if isinstance(problem.algorithm, Reviewing):
         broken = {one.client: one.reason for one in judged if one.reason}
@@ -200,7 +221,7 @@ def concluded(
                 f"slot {slot} leaves {name} with entries that are not finite, though every reply "
                 "was finite: try a smaller learning rate, or another aggregation.rule"
             )
-    return after, told
+    return {**after, **spent}, told
 
 
 def record_of(

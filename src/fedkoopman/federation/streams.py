@@ -8,7 +8,7 @@ import numpy as np
 
 _PURPOSES = (
     "arrival", "filter", "noise", "policy", "sensor", "server", "test", "training", "trajectory",
-    "weights",
+    "weights", "privacy",
 )  # fmt: skip
 """Their places are part of every draw: add new ones at the end."""
 

@@ -107,6 +107,7 @@ WORDS = {
     "rounds": "local trainings",
     "samples": "samples trained on",
     "seed": "seed",
+    "privacy": "differential privacy",
 }
 
 

@@ -194,6 +194,7 @@ def _site_clients(problem: Problem, sites: Sites) -> tuple[Client, ...]:
             observation_noise=site.observation_noise,
             process_noise=site.process_noise,
             learning_rate=problem.rates[n],
+            budget=site.budget,
         )
         for n, site in enumerate(sites.sites)
     )

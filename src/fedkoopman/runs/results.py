@@ -18,6 +18,7 @@ from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.guard.history import trust_entry
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.privacy import privacy_sentence
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
@@ -30,13 +31,21 @@ METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
 
 
 def model_of(
-    study: Study, experiment: Experiment, weights: Arrays, records: list[dict[str, Any]]
+    study: Study,
+    experiment: Experiment,
+    weights: Arrays,
+    records: list[dict[str, Any]],
+    private: Mapping[str, Any] | None = None,
 ) -> DeepKoopman:
-    """The shared model as users have it; who trained it is told in counts only."""
+    """The shared model as users have it; who trained it is told in counts only.
+
+    Arguments:
+        private: of `privacy_told`.
+    """
     problem = problem_of(study, experiment.seed, len(experiment.clients), experiment.system)
     bare = bare_model(problem, weights)
     sums = [measured_sums(bare, test.trajectories) for test in held_out(experiment)]
-    return finished_model(study, problem, weights, records, sums)
+    return finished_model(study, problem, weights, records, sums, private)
 
 
 def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
@@ -85,11 +94,13 @@ def finished_model(
     weights: Arrays,
     records: list[dict[str, Any]],
     sums: Sequence[Mapping[str, NDArray]],
+    private: Mapping[str, Any] | None = None,
 ) -> DeepKoopman:
     """The shared model with its reference and noise, from what the holders of test data measured.
 
     Arguments:
         sums: of `measured_sums`, one per holder, in the sites' order.
+        private: of `privacy_told`.
     """
     total = sum((one["states"] for one in sums[1:]), sums[0]["states"])
     mean = total / sum(float(one["count"][0]) for one in sums)
@@ -112,6 +123,7 @@ def finished_model(
             "clients": problem.clients,
             "rounds": _trainings(study, records),
             "samples": samples_of(records),
+            **({"privacy": privacy_sentence(private["privacy"])} if private else {}),
         },
     )
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.estimates import cores
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.messages import Arrays, Message
+from fedkoopman.federation.privacy import privacy_told
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Urgency, Workers
@@ -81,6 +83,7 @@ class _Seed:
     """What is known of one seed so far."""
 
     experiment: Experiment
+    names: Sequence[str] = ()
     files: SeedDirectory | None = None
     state: State | None = None
     untrained: dict[str, Any] = field(default_factory=dict)
@@ -100,6 +103,14 @@ class _Seed:
         assert self.state is not None
         problem = self.experiment.problem
         return problem.algorithm.model(problem, self.state.arrays)
+
+    @cached_property
+    def private(self) -> dict[str, Any]:
+        """The summary's entry on privacy, once the last slot is over."""
+        assert self.state is not None
+        problem = self.experiment.problem
+        names = self.names or [f"client-{n}" for n in range(problem.clients)]
+        return privacy_told(problem, self.state.arrays, names)
 
     def take(self, outcome: Outcome, checkpoint_seconds: float) -> None:
         """Keep a finished slot; an interruption may come between any two lines."""
@@ -175,7 +186,8 @@ def _run(
     progress: Callable[[Progress], None] | None,
     checkpoint_seconds: float,
 ) -> Run:
-    runs = {seed: _Seed(experiment_of(study, seed, sites)) for seed in seeds}
+    names = [] if sites is None else [site.name for site in sites.sites]
+    runs = {seed: _Seed(experiment_of(study, seed, sites), names) for seed in seeds}
     if directory:
         for seed, one in runs.items():
             one.files = directory.of_seed(seed)
@@ -195,21 +207,24 @@ def _run(
         seconds = max(one.before for one in runs.values()) + time.monotonic() - began
     models, names = [], [site.name for site in sites.sites] if sites else []
     for seed, one in runs.items():
-        model = model_of(study, one.experiment, one.final, one.records)
+        model = model_of(study, one.experiment, one.final, one.records, one.private)
         models.append(model)
         if one.files:
             rollout = rollout_of(one.experiment, model)
             alone = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
+            alone |= one.private
             one.files.finish(model, rollout, alone)
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
     summary = summarise(study, records, untrained, seconds, names)
+    summary |= runs[seeds[0]].private
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
         # What sites learn alone takes as long as the run: it is not learned again.
         known = {"benefit": before["benefit"]} if "benefit" in before else None
-        summary |= known or _benefit(runs[seeds[0]], sites, models[0].relift_)
+        if study.privacy.mode != "site":  # to compare, sites would send sums of their states
+            summary |= known or _benefit(runs[seeds[0]], sites, models[0].relift_)
     if directory:
         write_json(directory.path / "summary.json", summary)
     return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)

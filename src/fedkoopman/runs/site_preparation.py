@@ -5,6 +5,7 @@ power of two, so that its states depend on nothing but itself. States lie in a t
 in memory.
 """
 
+import math
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +42,7 @@ class PreparedSite:
         held_out: segments that are not trained on.
         dropped: segments that are of no use, with the reason.
         left_out: other segments of which samples are of no use, with their number and the reason.
+        budget: of privacy, ε.
     """
 
     name: str
@@ -51,6 +53,7 @@ class PreparedSite:
     held_out: tuple[HeldOut, ...]
     dropped: tuple[str, ...]
     left_out: tuple[str, ...] = ()
+    budget: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +125,7 @@ def _site(
     return PreparedSite(
         site.name, known.sensor, estimator.beliefs.observation_noise,
         estimator.beliefs.process_noise, train, held, tuple(dropped),
-        tuple(left_out),
+        tuple(left_out), site.privacy.limit,
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ from fedkoopman.deploy.server.ending import (
 )
 from fedkoopman.deploy.server.rounds import Answers, Rounds, Stopped
 from fedkoopman.deploy.server.scores import Scored, evaluated, scored
-from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState
+from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState, server_secret
 from fedkoopman.deploy.server.standings import (
     Counted,
     all_struck,
@@ -55,7 +55,9 @@ from fedkoopman.deploy.server.summing import Summed, sum_of
 from fedkoopman.deploy.server.validation import RECENT, Accepted, Expected, check_answered
 from fedkoopman.deploy.wire import Answered, Evaluated, digest_of
 from fedkoopman.errors import InputError
+from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.privacy import privacy_told
 from fedkoopman.federation.slot import (
     Judged,
     ask,
@@ -95,12 +97,19 @@ class Coordinator:
         self._study, self._rounds, self._directory = study, rounds, directory
         self._period, self._wait_for, self._patience = period, wait_for, patience
         self._tell, self._say, self._about = tell, say, about
-        self._problem = problem_of(study, study.seed, len(rounds.roster.sites))
+        self._problem = self._problem_of(len(rounds.roster.sites))
         self._page = LivePage(directory.path, say)
         self._status = StatusFile(directory.path, {"study": study.name})
         self._began, self._before = time.monotonic(), 0.0
         self._origin = math.nan
         """When the first slot of this process began."""
+
+    def _problem_of(self, clients: int) -> Problem:
+        """The study, with a secret for noise that the server adds: sites know the study's seed."""
+        problem = problem_of(self._study, self._study.seed, clients)
+        if problem.privacy.mode != "central":
+            return problem
+        return replace(problem, secret=server_secret(self._directory.path))
 
     def run(self) -> dict[str, Any] | None:
         """All slots that are left, and the end."""
@@ -186,7 +195,7 @@ class Coordinator:
             found = self._rounds.gather(slot, questions)
         names = self._rounds.roster.names
         if len(names) != self._problem.clients:
-            self._problem = problem_of(self._study, self._study.seed, len(names))
+            self._problem = self._problem_of(len(names))
             self._directory.name_sites(names)
         return found
 
@@ -369,6 +378,7 @@ class Coordinator:
         self._show("finishing", state)
         more = self._benefit(state, measured)
         names = self._rounds.roster.names
+        more |= privacy_told(self._problem, state.arrays, names)
         summary = results(
             self._study, self._problem, self._directory, state, measured, more, names, self._say
         )
@@ -379,6 +389,8 @@ class Coordinator:
 
     def _benefit(self, state: ServerState, measured: Sequence[Evaluated]) -> dict[str, Any]:
         """The finished model beside what it should beat, as the sites that are there see it."""
+        if self._problem.privacy.mode == "site":
+            return {}  # to compare, sites would send sums of their states
         self._show("comparing", state)
         sites, model = [one.site for one in measured], self._model(state)
         relift = relift_of(list(usable_sums(measured, self._problem).values()))

@@ -128,7 +128,8 @@ def results(
             f"sums of {', '.join(others)} are not finite, or far from the others', and not added up"
         )
     learned = problem.algorithm.model(problem, state.arrays)
-    model = finished_model(study, problem, learned, directory.records, list(used.values()))
+    private = {"privacy": more["privacy"]} if "privacy" in more else None
+    model = finished_model(study, problem, learned, directory.records, list(used.values()), private)
     records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
     summary = summarise(study, records, untrained, state.seconds, names)
     summary |= {"sites": tables, "parameters": {}, **more}

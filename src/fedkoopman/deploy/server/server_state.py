@@ -7,6 +7,7 @@ the slot, which waits for the scores that come with the next round. All of it is
 no crash can come between two parts of it.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -15,6 +16,7 @@ from typing import Any
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.validation import Accepted
+from fedkoopman.durable import write_whole
 from fedkoopman.errors import InputError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
@@ -212,6 +214,15 @@ class ServerDirectory:
     def finish(self, model: DeepKoopman, rollout: dict[str, Any], summary: dict[str, Any]) -> None:
         """Write what a finished run leaves; the summary last, as the sign that all is there."""
         self._files.finish(model, rollout, summary)
+
+
+def server_secret(directory: Path) -> bytes:
+    """Of the noise that the server adds; drawn once for a run directory."""
+    path = directory / "noise.secret"
+    if not path.is_file():
+        write_whole(path, os.urandom(64))
+        path.chmod(0o600)
+    return path.read_bytes()
 
 
 def _standing(about: Mapping[str, Any]) -> Standing:

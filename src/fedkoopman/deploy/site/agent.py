@@ -108,6 +108,7 @@ class Agent:
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
         from fedkoopman.deploy.site.masking import SiteMasking
+        from fedkoopman.deploy.site.privacy import PrivacyAccount
         from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
@@ -128,7 +129,13 @@ class Agent:
             keep=looks_again(self.work.schemas),
             lasting=any(one.lasting for one in self.work.schemas.values()),
         )
-        self._answers = SiteAnswers(site.name, self.work, self.buffer, self.intake, self.envelope)
+        self.account = PrivacyAccount(
+            self.store, self.work.problem, self.envelope.study, site.privacy.limit
+        )
+        self.ledger.about = self.account.words
+        self._answers = SiteAnswers(
+            site.name, self.work, self.buffer, self.intake, self.envelope, self.account
+        )
         self._scores = HeldOutScores(site.name, self.work, self.intake)
         self.comparison = SiteComparison(
             site.name, identity, self.work.problem, self.buffer, self.intake
@@ -206,6 +213,7 @@ class Agent:
             "left_out": self.intake.catalogue.left_out()[-100:],
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
+            **self.account.told(),
         }
 
     def _replies(self, body: bytes) -> list[Reply]:
@@ -251,6 +259,8 @@ class Agent:
         if request.slot > last or not (request.slot or isinstance(request, Evaluate | Acknowledge)):
             raise InputError(f"there is no slot {request.slot}: the study has 1 to {last}")
         match request:
+            case Poll() if reason := self.account.stopped():
+                raise InputError(reason)
             case Poll():
                 counted = self.buffer.poll(request.slot)
                 return Polled(self.site, request.slot, counted.samples, counted.segments)
@@ -259,6 +269,8 @@ class Agent:
                     f"{request.message.kind!r} is asked for in the plain, but this study has "
                     "secure aggregation: only sums leave the sites"
                 )
+            case Ask() if self.comparison.knows(request) and self.account.mode == "site":
+                raise InputError("sums of states do not leave a site that protects its records")
             case Ask():
                 return self._answered(request)
             case Offer() | Share() | Mask() | Unmask():

@@ -7,7 +7,7 @@ room again.
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,12 +64,14 @@ class Ledger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.about: Callable[[], str] = str
+        """What is added to the words of every answer of the algorithm."""
         self._late: list[LedgerEntry] = []
         self._flood = 0
 
     def write(self, peer: str, replies: Sequence[Reply], body: bytes) -> None:
         """Write down what is about to leave; what cannot be written must not leave."""
-        entry = _entry(peer, replies, body)
+        entry = _entry(peer, replies, body, self.about)
         rows = [*self._late, *self._flooded(), entry]
         try:
             with self._store.writing() as c:
@@ -146,7 +148,11 @@ def _kind(reply: Reply) -> str:
     return type(reply).__name__.lower()
 
 
-def _entry(peer: str, replies: Sequence[Reply], body: bytes) -> LedgerEntry:
+def _entry(
+    peer: str, replies: Sequence[Reply], body: bytes, about: Callable[[], str]
+) -> LedgerEntry:
+    answers = any(isinstance(reply, Answered) for reply in replies)
+    more = about() if answers else ""
     slots = [reply.slot for reply in replies if not isinstance(reply, Refused)]
     bases = [reply.base for reply in replies if isinstance(reply, Answered | Masked | Evaluated)]
     return LedgerEntry(
@@ -157,7 +163,7 @@ def _entry(peer: str, replies: Sequence[Reply], body: bytes) -> LedgerEntry:
         base=bases[-1] if bases else "",
         digest=hashlib.sha256(body).hexdigest(),
         bytes=len(body),
-        words="; ".join(map(said, replies)),
+        words="; ".join([*map(said, replies), *([more] if more else [])]),
     )
 
 

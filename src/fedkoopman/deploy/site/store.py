@@ -1,7 +1,8 @@
 """A site's store: one SQLite file that stays consistent if the process is killed at any point.
 
 It holds the files that were read, the segments of states made from them, what arrived when, what
-was counted for which slot, an update that waits to be acknowledged, and the ledger. Every change is
+was counted for which slot, an update that waits to be acknowledged, the ledger, and what was spent
+of the data's privacy. Every change is
 one transaction, and is on the disk before it has any effect elsewhere. A transaction that fails, as
 on a full disk, changes nothing.
 
@@ -87,6 +88,16 @@ CREATE TABLE ledger (
 );
 CREATE INDEX times ON ledger (time);
 """
+LATER_TABLES = """
+-- What left the site with noise; stays from study to study, as the data do.
+CREATE TABLE IF NOT EXISTS releases (
+  study TEXT NOT NULL, slot INTEGER NOT NULL, base TEXT NOT NULL, rate REAL NOT NULL,
+  noise REAL NOT NULL, steps INTEGER NOT NULL, level TEXT NOT NULL, time TEXT NOT NULL,
+  PRIMARY KEY (study, slot, base)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
+"""Tables that stores of earlier versions lack; earlier versions do not mind them."""
 OF_A_STUDY = (
     "pending", "reservations", "polls", "deliveries", "contents", "segments", "files", "meta",
 )  # fmt: skip
@@ -283,6 +294,7 @@ def _prepare(connection: sqlite3.Connection, path: Path) -> None:
             f"BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {APPLICATION}; "
             f"PRAGMA user_version = {SCHEMA}; COMMIT;"
         )
+    connection.executescript(f"BEGIN IMMEDIATE; {LATER_TABLES} COMMIT;")
     if path.stat().st_size <= CHECKED:
         found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
         if found != "ok":

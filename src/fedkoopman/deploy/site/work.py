@@ -18,6 +18,7 @@ from fedkoopman.data.estimator import Estimator
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.catalogue import Counts, HeldOutSegments
 from fedkoopman.deploy.site.intake import Intake
+from fedkoopman.deploy.site.privacy import PrivacyAccount
 from fedkoopman.deploy.wire import (
     Answered,
     Ask,
@@ -35,7 +36,7 @@ from fedkoopman.evaluation import Metrics, TestSet, evaluate, site_test_set
 from fedkoopman.federation.algorithm import Asked
 from fedkoopman.federation.guard.judging import SEGMENTS
 from fedkoopman.federation.messages import Arrays, Message, Schema
-from fedkoopman.federation.slot import answer, usual_samples
+from fedkoopman.federation.slot import answer, parts_of, usual_samples
 from fedkoopman.federation.streams import subseed
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.results import bare_model, measured_sums, scores_of
@@ -75,10 +76,16 @@ class Work:
             raise InputError(f"the server sends {fault}: refused")
         return schema
 
-    def answer(self, slot: int, message: Message, states: Sequence[NDArray[np.float64]]) -> Message:
-        """The algorithm's answer, from segments in the order in which they arrived."""
+    def answer(
+        self, slot: int, message: Message, states: Sequence[NDArray[np.float64]], secret: int = 0
+    ) -> Message:
+        """The algorithm's answer, from segments in the order in which they arrived.
+
+        Arguments:
+            secret: of the noise that protects them, where there is some.
+        """
         seed = subseed(self.problem.seed, "training", slot, self._identity)
-        asked = Asked(slot, seed, self.problem.rate(self._identity))
+        asked = Asked(slot, seed, self.problem.rate(self._identity), secret=secret)
         return answer(self.problem, message, states, asked)
 
     def model(self, arrays: Arrays) -> Any:
@@ -160,10 +167,16 @@ class SiteAnswers:
     """Answers from what was counted for a slot, and keeps what spends data."""
 
     def __init__(
-        self, site: str, work: Work, buffer: Buffer, intake: Intake, envelope: Envelope
+        self,
+        site: str,
+        work: Work,
+        buffer: Buffer,
+        intake: Intake,
+        envelope: Envelope,
+        account: PrivacyAccount,
     ) -> None:
         self._site, self._work, self._buffer, self._envelope = site, work, buffer, envelope
-        self._intake = intake
+        self._intake, self._account = intake, account
 
     def of(self, request: Ask) -> Answered:
         """The answer that is asked for: the kept one or, to another message, a new one."""
@@ -194,8 +207,13 @@ class SiteAnswers:
         return self._buffer.arrived(slot) if schema.data == "arrived" else self._buffer.states(slot)
 
     def _answered(self, request: Ask, states: list) -> Answered:
-        message = self._work.answer(request.slot, request.message, states)
         base, samples = message_digest(request.message), sum(map(kept_samples, states))
+        secret = 0
+        if self._account.mode != "none":
+            self._account.check(request.message, parts_of(self._work.problem, states))
+            secret = self._account.secret(request.slot, base)
+        message = self._work.answer(request.slot, request.message, states, secret)
+        self._account.record(request.slot, base, message)
         return Answered(self._site, request.slot, base, samples, message)
 
 

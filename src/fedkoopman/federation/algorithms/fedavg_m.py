@@ -16,10 +16,12 @@ from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.combining import average_of, combined, first_memory, without_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
+from fedkoopman.federation.privacy import NUMBERS, numbers_of, private_of
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.kind import Kind
+from fedkoopman.koopman.private_training import Plan, distinct, plan_of, site_update
 from fedkoopman.koopman.staged import Staged
-from fedkoopman.koopman.training import client_update, train
+from fedkoopman.koopman.training import train
 
 __all__ = ["FedAvgM"]
 
@@ -36,6 +38,7 @@ class FedAvgM:
             "update": Schema(
                 "weights after local training",
                 fields,
+                NUMBERS if problem.privacy.mode == "site" else {},
                 changes=True,
                 additive=problem.aggregator is mean,
             ),
@@ -71,15 +74,28 @@ class FedAvgM:
         self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]], asked: Asked
     ) -> Message:
         """ClientUpdate."""
-        weights = client_update(
+        weights = site_update(
             problem.architecture,
             problem.training,
             problem.architecture.from_named(request.arrays),
             [states.astype(problem.dtype, copy=False) for states in segments],
             seed=asked.seed,
             learning_rate=asked.learning_rate,
+            private=private_of(problem, asked.secret),
         )
-        return Message("update", problem.architecture.named(weights))
+        plan = self.planned(problem, request, segments)
+        numbers = {} if plan is None else numbers_of(plan)
+        return Message("update", problem.architecture.named(weights), numbers)
+
+    def planned(
+        self, problem: Problem, request: Message, segments: Sequence[NDArray[Any]]
+    ) -> Plan | None:
+        """What an answer releases of these segments; None in studies without privacy at sites."""
+        if problem.privacy.mode != "site":
+            return None
+        lengths = [len(states) for states in distinct(segments)]
+        kind, record = problem.architecture, problem.privacy.record
+        return plan_of(kind, problem.training, record, lengths)
 
     def conclude(
         self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]

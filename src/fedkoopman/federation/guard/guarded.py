@@ -63,8 +63,8 @@ class Guarded:
         self.inner = inner
 
     def __getattr__(self, name: str) -> Any:
-        """The checks of a study that the algorithm has."""
-        if name.startswith("check_"):
+        """What the algorithm may have: checks of a study, and what an answer releases."""
+        if name.startswith("check_") or name == "planned":
             return getattr(self.inner, name)
         raise AttributeError(name)
 
@@ -157,7 +157,9 @@ class Guarded:
         memory |= _put(STANDING, standings)
         after, said = self.inner.conclude(problem, inner, slot, kept) if kept else (inner, {})
         if kept:
-            changed = {n: x for n, x in inner.items() if not np.array_equal(x, after[n])}
+            changed = {
+                n: x for n, x in inner.items() if n in after and not np.array_equal(x, after[n])
+            }
             memory |= _put(BEFORE, changed)
         rows = [
             {"site": n, **told(evidence[n]), **_became(verdicts[n], kept.get(n), changing[n])}
