@@ -48,8 +48,8 @@ def source_attack(sample: Sample, *, seed: int) -> Source | str:
     Arguments:
         seed: of resamples and of shuffled labels.
     """
-    known, counts = np.unique(sample.clients, return_counts=True)
-    kept = np.isin(sample.clients, known[counts >= LEAST])
+    senders, counts = np.unique(sample.clients, return_counts=True)
+    kept = np.isin(sample.clients, senders[counts >= LEAST])
     clients, slots = sample.clients[kept], sample.slots[kept]
     sites = np.unique(clients)
     if len(sites) < 2:
@@ -57,6 +57,9 @@ def source_attack(sample: Sample, *, seed: int) -> Source | str:
     places = np.searchsorted(sites, clients)
     hat = crossed(sample.features[kept], time_blocks(slots, BLOCKS))
     scores = _scores(hat, places, len(sites))
+    if sample.shared:  # equal features must tie, whatever the order in which they were summed up
+        known, first = np.unique(slots, return_index=True)
+        scores = scores[first[np.searchsorted(known, slots)]]
     mixed = np.random.default_rng(seed).permutation(places)
     right, chance = _named(scores, places, slots, sample.shared)
 
