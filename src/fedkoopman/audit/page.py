@@ -16,13 +16,21 @@ from fedkoopman.version import __version__
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-__all__ = ["check_place", "facts_of", "write_audit"]
+__all__ = ["TITLES", "WORDS", "check_place", "facts_of", "write_audit"]
 
 WORDS = {
     "leaks": "leaks",
     "hidden": "nothing of use",
     "undecided": "undecided",
 }
+TITLES = {
+    "source": "site named",
+    "membership": "used or not",
+    "gradient": "states, 1 gradient",
+    "update": "states, update",
+    "noise": "noise",
+}
+"""Short names of the attacks, for tables."""
 ABOUT = {
     "source": "The server has seen updates whose senders it knows, and names those of others. "
     "Bars: how often a site's update looks more like that site's than another's does.",
@@ -103,16 +111,14 @@ def _page(audit: Audit) -> Page:
         f"the raw observation data”. By these numbers that {_says(whole.verdict)}: {whole.why}.",
         "notice" if whole.verdict == "does not hold" else "",
     )
-    head = [Cell("attack"), *(Cell(_title(result)) for result in audit.results), Cell("the claim")]
+    head = [Cell("what the server sees"), *(Cell(TITLES[attack]) for attack in ATTACKS)]
     rows = [
-        [
-            Cell(QUESTIONS[claim.attack]),
-            *(_cell(result, claim.attack) for result in audit.results),
-            Cell(claim.verdict, "strong"),
-        ]
-        for claim in claims
+        [Cell(_title(result)), *(_cell(result, attack) for attack in ATTACKS)]
+        for result in audit.results
     ]
+    rows.append([Cell("the paper's claim"), *(Cell(claim.verdict, "strong") for claim in claims)])
     page.table("overview", head, rows)
+    page.paragraph("Chance is 0.5 and, of states, 1; there smaller numbers leak.", "caption")
     for claim in claims:
         page.heading(QUESTIONS[claim.attack])
         page.paragraph(ABOUT[claim.attack], "caption")
@@ -174,7 +180,7 @@ def _cell(result: Result, attack: str) -> Cell:
     found = result.main(attack)
     if found is None:
         return Cell("not measured")
-    return Cell(f"{found.value:.2f}, {WORDS[found.verdict]}", "number")
+    return Cell(f"{found.value:.2f} {WORDS[found.verdict]}")
 
 
 def _title(result: Result) -> str:

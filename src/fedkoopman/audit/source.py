@@ -31,6 +31,7 @@ class Source:
         accuracy: share of the updates whose site was named.
         shuffled: the same area, learned from labels that mean nothing.
         updates, sites: how many there were.
+        summed: whether the server sees sums only.
         alone: updates left out, being alone in a slot whose sum is seen.
     """
 
@@ -39,7 +40,8 @@ class Source:
     shuffled: float
     updates: int
     sites: int
-    alone: int
+    summed: bool = False
+    alone: int = 0
 
 
 def source_attack(sample: Sample, *, seed: int) -> Source | str:
@@ -73,7 +75,7 @@ def source_attack(sample: Sample, *, seed: int) -> Source | str:
             small=chance + (1 - chance) / 5, seed=seed,
         ),
         shuffled=_area(_scores(hat, mixed, len(sites)), mixed, slots, False),
-        updates=len(places), sites=len(sites), alone=sample.alone,
+        updates=len(places), sites=len(sites), summed=sample.shared, alone=sample.alone,
     )  # fmt: skip
 
 

@@ -80,9 +80,11 @@ def sentence(result: Result, attack: str) -> str:
     if isinstance(found, str):
         return f"Not measured: {found}."
     if isinstance(found, Source):
-        among = " among those who took part" if found.alone else ""
+        what, known = (
+            ("parts of sums", ", knowing who took part") if found.summed else ("updates", "")
+        )
         return (
-            f"Of 100 updates, the server can tell the site{among} of {_of_100(found.accuracy)} "
+            f"Of 100 {what}, the server can tell the site of {_of_100(found.accuracy)}{known} "
             f"({100 * found.accuracy.chance:.0f} would be chance)."
         )
     if isinstance(found, Membership):

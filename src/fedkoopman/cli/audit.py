@@ -76,18 +76,11 @@ def _study(source: Path | None, pairs: list[str] | None) -> "Study":
 def _show(found: "Audit") -> None:
     """Print the table and what it means for the paper's claim."""
     from fedkoopman.audit.audit import ATTACKS
-    from fedkoopman.audit.page import WORDS
+    from fedkoopman.audit.page import TITLES, WORDS
     from fedkoopman.audit.verdict import claims_of, sentence, whole_claim
     from fedkoopman.reports.tables import new_table, plain_console
 
-    titles = {
-        "source": "site named",
-        "membership": "used or not",
-        "gradient": "states, 1 gradient",
-        "update": "states, update",
-        "noise": "noise",
-    }
-    table = new_table("what the server sees", right=list(titles.values()))
+    table = new_table("what the server sees", right=list(TITLES.values()))
     for result in found.results:
         cells = []
         for attack in ATTACKS:

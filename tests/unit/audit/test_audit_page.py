@@ -29,7 +29,7 @@ def ratio(value, wide=0.02):
 def arm(name, source=0.5, member=0.5, gradient=1.0, update=1.0, noise=0.5, **more):
     return Result(
         name=name, title=f"<{name}>", updates=100, epsilon=None, single=0.7,
-        source=Source(area(source), Measured(0.93, 0.9, 0.96, 0.2, 0.36), 0.5, 100, 5, 0),
+        source=Source(area(source), Measured(0.93, 0.9, 0.96, 0.2, 0.36), 0.5, 100, 5),
         membership=Membership(area(member), area(member), FOUND, 9, 8, 1),
         gradient=ratio(gradient), update=ratio(update),
         noise=NoiseLevel(area(noise), 0.5, 12, 12), **more,
