@@ -63,7 +63,7 @@ def arms_of(study: Study, quick: bool) -> tuple[list[Arm], list[str]]:
         own = (study.privacy.noise,) if study.privacy.mode == "site" else ()
         for noise in sorted({*own, *(NOISES_QUICK if quick else NOISES)}):
             values = {**BARE, "privacy.mode": "site", "privacy.noise": noise}
-            words = f"{filtered}, differential privacy, σ = {noise:g}"
+            words = f"{filtered}, private, σ = {noise:g}"
             arms.append(Arm(f"private-{noise:g}", words, study.with_values(values)))
     return [*arms, Arm(SECURE, f"{filtered}, secure sum", bare, summed=True)], notes
 

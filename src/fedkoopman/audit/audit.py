@@ -63,6 +63,7 @@ class Result:
     Attributes:
         updates: that the server saw.
         epsilon: with differential privacy, of the site that released most.
+        record: what ε is of, one sample or one whole segment.
         single: share of the slots with updates in which one site was alone.
     """
 
@@ -70,12 +71,20 @@ class Result:
     title: str
     updates: int
     epsilon: float | None
+    record: str
     single: float
     source: Source | str
     membership: Membership | str
     gradient: Reconstruction | str
     update: Reconstruction | str
     noise: NoiseLevel | str
+
+    @property
+    def label(self) -> str:
+        """The title, with ε where there is one."""
+        if self.epsilon is None:
+            return self.title
+        return f"{self.title}, ε = {self.epsilon:.3g} per {self.record}"
 
     def main(self, attack: str) -> Measured | None:
         """The number by which an attack is judged; None where it was not made."""
@@ -192,6 +201,7 @@ def _attacked(arm: Arm, seen: _Seen, effort: Effort, workers: Workers, tell: Tel
         title=arm.title,
         updates=len(updates),
         epsilon=epsilon_of(problem, updates),
+        record=problem.privacy.record,
         single=_alone(updates),
         source=source_attack(sample_of(schemas, updates, seed=seed, summed=arm.summed), seed=seed),
         membership=membership_attack(

@@ -113,7 +113,7 @@ def _page(audit: Audit) -> Page:
     )
     head = [Cell("what the server sees"), *(Cell(TITLES[attack]) for attack in ATTACKS)]
     rows = [
-        [Cell(_title(result)), *(_cell(result, attack) for attack in ATTACKS)]
+        [Cell(result.label), *(_cell(result, attack) for attack in ATTACKS)]
         for result in audit.results
     ]
     rows.append([Cell("the paper's claim"), *(Cell(claim.verdict, "strong") for claim in claims)])
@@ -122,7 +122,7 @@ def _page(audit: Audit) -> Page:
     for claim in claims:
         page.heading(QUESTIONS[claim.attack])
         page.paragraph(ABOUT[claim.attack], "caption")
-        texts = [[Cell(_title(r)), Cell(sentence(r, claim.attack))] for r in audit.results]
+        texts = [[Cell(r.label), Cell(sentence(r, claim.attack))] for r in audit.results]
         page.table(f"{claim.attack}-words", [Cell("with"), Cell("in words")], texts)
         page.paragraph(f"The paper's claim here {_says(claim.verdict)}: {claim.why}.")
         page.chart(claim.attack, _figure(audit, claim.attack), QUESTIONS[claim.attack])
@@ -153,7 +153,7 @@ def _figure(audit: Audit, attack: str) -> "go.Figure":
 
     shown = [(r, found) for r in audit.results if (found := r.main(attack)) is not None]
     figure = new_figure(90 + 36 * max(1, len(shown)))
-    names = [_title(result) for result, _ in shown]
+    names = [result.label for result, _ in shown]
     values = [found.value for _, found in shown]
     colours = {"leaks": RED, "hidden": LINE, "undecided": GREY}
     figure.add_bar(
@@ -181,11 +181,6 @@ def _cell(result: Result, attack: str) -> Cell:
     if found is None:
         return Cell("not measured")
     return Cell(f"{found.value:.2f} {WORDS[found.verdict]}")
-
-
-def _title(result: Result) -> str:
-    told = "" if result.epsilon is None else f" (ε = {result.epsilon:.3g})"
-    return result.title + told
 
 
 def _says(verdict: str) -> str:

@@ -80,9 +80,9 @@ def sentence(result: Result, attack: str) -> str:
     if isinstance(found, str):
         return f"Not measured: {found}."
     if isinstance(found, Source):
-        what, known = (
-            ("parts of sums", ", knowing who took part") if found.summed else ("updates", "")
-        )
+        what, known = "updates", ""
+        if found.summed:
+            what, known = "parts of sums", ", knowing who took part"
         return (
             f"Of 100 {what}, the server can tell the site of {_of_100(found.accuracy)}{known} "
             f"({100 * found.accuracy.chance:.0f} would be chance)."

@@ -86,8 +86,7 @@ def _show(found: "Audit") -> None:
         for attack in ATTACKS:
             measured = result.main(attack)
             cells.append(f"{measured.value:.2f} {WORDS[measured.verdict]}" if measured else "–")
-        epsilon = "" if result.epsilon is None else f" (ε = {result.epsilon:.3g})"
-        table.add_row(result.title + epsilon, *cells)
+        table.add_row(result.label, *cells)
     claims = claims_of(found)
     table.add_row("the paper's claim", *(claim.verdict for claim in claims))
     console = plain_console()

@@ -28,7 +28,7 @@ def ratio(value, wide=0.02):
 
 def arm(name, source=0.5, member=0.5, gradient=1.0, update=1.0, noise=0.5, **more):
     return Result(
-        name=name, title=f"<{name}>", updates=100, epsilon=None, single=0.7,
+        name=name, title=f"<{name}>", updates=100, epsilon=None, record="sample", single=0.7,
         source=Source(area(source), Measured(0.93, 0.9, 0.96, 0.2, 0.36), 0.5, 100, 5),
         membership=Membership(area(member), area(member), FOUND, 9, 8, 1),
         gradient=ratio(gradient), update=ratio(update),
@@ -99,7 +99,7 @@ def test_both_files_say_the_same_and_need_nothing_else(tmp_path):
     for arm_told in told["arms"]:
         for words in arm_told["sentences"].values():
             assert words in body
-    assert "(ε = 2.5)" in body
+    assert "ε = 2.5 per sample" in body
     assert "does not hold: it fails in membership" in body
     assert "<raw>" not in body
     assert "src=" not in body
