@@ -17,6 +17,7 @@ from typer.main import get_command
 
 import fedkoopman
 from fedkoopman.cli import (
+    audit,
     backup,
     estimate,
     export,
@@ -71,6 +72,7 @@ VERBS = {  # in the order of `--help`
     "restore": Verb(backup.restore, backup.RESTORE_EXAMPLE),
     "sweep": Verb(sweep.sweep, sweep.EXAMPLE),
     "tune": Verb(tune.tune, tune.EXAMPLE),
+    "audit": Verb(audit.audit, audit.EXAMPLE),
     "config": Verb(study.config, study.CONFIG_EXAMPLE),
     "estimate": Verb(estimate.estimate, estimate.EXAMPLE),
     "reproduce": Verb(reproduce.reproduce, reproduce.EXAMPLE),

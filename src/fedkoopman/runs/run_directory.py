@@ -203,6 +203,28 @@ def study_in(path: Path) -> Study:
     return study
 
 
+def finished_study_in(path: Path) -> Study:
+    """The study of a finished run that this version would repeat bit for bit."""
+    if not (path / "run.json").exists():
+        raise InputError(f"{path} holds no run: give the directory of one, or a study file")
+    about = _about(path)
+    if about["served"]:
+        raise InputError(
+            f"{path} holds a run of fedkoopman serve, whose data are with its sites: audit a study "
+            "file on a machine that has their site files"
+        )
+    if about["versions"] != _versions():
+        raise InputError(
+            f"{path} was run with {about['versions']} and this is {_versions()}, which may round "
+            f"differently: audit its {path / 'study.toml'} instead"
+        )
+    if seconds_told(path) is None:
+        raise InputError(
+            f"{path} holds a run that is not finished: fedkoopman run --resume --out {path}"
+        )
+    return study_in(path)
+
+
 def summary_in(path: Path) -> dict[str, Any]:
     """The summary of a finished run; empty where it is missing or damaged."""
     try:
