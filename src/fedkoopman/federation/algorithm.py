@@ -130,7 +130,9 @@ class Algorithm(Protocol):
     """What sites and server say to each other, and what each makes of it.
 
     One that does not learn every model kind may have `check_kind(kind)` too, which raises an
-    `InputError` with a remedy: it is called when a study is checked.
+    `InputError` with a remedy: it is called when a study is checked. One that can tell a lying
+    site from the replies alone may have `screen(problem, state, slot, replies)`: the replies that
+    `conclude` may see, and by client a `screening.Finding` for each that it may not.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.deploy.server.rounds import Rounds
-from fedkoopman.deploy.server.scores import is_moment, near
+from fedkoopman.deploy.server.scores import near
 from fedkoopman.deploy.server.validation import MOST_SAMPLES, Expected, check_answered
 from fedkoopman.deploy.wire import Answered, Ask
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays, Message
+from fedkoopman.koopman.agreement import is_moment
 from fedkoopman.runs.comparison import benefit_entry, compared, schemas
 
 __all__ = ["benefit_told", "check_compared"]
