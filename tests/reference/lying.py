@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.federation.algorithm import Answered, Asked
+from fedkoopman.federation.algorithms.staged import StagedLearning
 from fedkoopman.federation.messages import Message
 from fedkoopman.federation.streams import subseed
 
@@ -51,7 +52,7 @@ class Lying:
         stages: tuple[str, ...] = ("seen", "sums"),
         since: int = 0,
     ) -> None:
-        """Arguments: lies: by identity; stages: kinds of replies that are lies; since: from slot."""
+        """Arguments: lies: by identity; stages: kinds of replies that are lies; since: a slot."""
         self.inner, self.lies, self.on, self.stages = inner, lies, screen, stages
         self.since = since
         self.findings: dict[tuple[int, int], Any] = {}
@@ -89,7 +90,8 @@ class Lying:
             for n, one in kept.items()
             if any(one.message.arrays[k] is not leaf for k, leaf in sent[n].message.arrays.items())
         ]
-        return self.inner.conclude(problem, state, slot, kept) if kept else (state, {})
+        after, told = self.inner.conclude(problem, state, slot, kept) if kept else (state, {})
+        return after, told | ({"suspect": list(found)} if found else {})
 
     def _lie(self, problem: Any, slot: int, n: int, reply: Answered, lie: Lie) -> Answered:
         request, segments, asked = self._answers[subseed(problem.seed, "training", slot, n)]
@@ -238,3 +240,6 @@ SCALE: dict[str, Lie] = {
     "a thousandfold": many,
 }
 """In the first stage."""
+
+ALGORITHM = Lying(StagedLearning(), {})
+"""Nobody lies, all are screened: a study may name it as `lying.py:ALGORITHM`."""
