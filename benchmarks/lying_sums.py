@@ -27,7 +27,7 @@ from reference import lying
 import fedkoopman as fk
 from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.errors import ComputationError
-from fedkoopman.federation import screening
+from fedkoopman.federation import misfits
 from fedkoopman.federation.experiment import Experiment
 from fedkoopman.federation.simulation import simulate_federation
 from fedkoopman.federation.workers import Workers
@@ -77,17 +77,17 @@ def last(one: Experiment, algorithm: Any) -> dict[str, Any]:
 def measured() -> Iterator[dict[int, list[float]]]:
     """By client, how many times the usual error its sums have, whether or not that is too much."""
     found: dict[int, list[float]] = {}
-    judge = screening._beyond
+    judge = misfits.beyond
 
     def note(n: int, misfit: Any, usual: Any) -> Any:
-        found.setdefault(n, []).append(screening._times(misfit, usual))
+        found.setdefault(n, []).append(misfits.times(misfit, usual))
         return judge(n, misfit, usual)
 
-    screening._beyond = note
+    misfits.beyond = note
     try:
         yield found
     finally:
-        screening._beyond = judge
+        misfits.beyond = judge
 
 
 def span(values: list[float]) -> str:

@@ -7,19 +7,15 @@ Three questions, in this order, of the replies of a slot:
                is usual is what the others' own sums say: far more than that is refused.
     claimed    for how many samples do they count? At most for twice the median of the others.
 
-The first sums are judged among each other: compared two by two, more than half of the sites agree
-best; what these say of each other is the usual, and every other site is judged by their sums. So
-nobody is blamed for a liar in the model that judges it. Later sums are
-judged by those that count already, and the usual is remembered in the server's state. Two sites
-can contradict each other, but not say who is wrong: then only the first question is asked.
+Of two sites only the first question is asked (`federation.misfits` says why).
 
 A refusal is for one slot. What is remembered stands in a reply's numbers until the algorithm keeps
 it (`remembered`); an algorithm whose replies are not screened has no such memory.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +23,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.federation.algorithm import Answered
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.federation.misfits import FEWEST, IMPOSSIBLE, Finding, Misfit, Sums, judged
 from fedkoopman.koopman.staged import BINS, EDGES, Staged
 
 __all__ = ["MEMORY", "Finding", "remembered", "screened"]
@@ -39,47 +36,6 @@ SPOILS = 10.0
 """A site whose states are so many times as far out as the others' would spoil the common scale."""
 NEAR = 4.0
 """Standard deviations up to which a range is narrow, whatever the others' are."""
-BOUND, FEW = 25.0, 40.0
-"""An error so many times the usual one is no chance; the second where the usual is known from two
-sites only. Honest sites reached 15 and 29, with a federation of five and the recommended kind 2.5
-(`benchmarks/lying_sums.py`)."""
-HARMLESS = 1e-7
-"""Mean squares per sample that are too small to matter, as a share of the states' own."""
-IMPOSSIBLE = 1e9
-"""The measure of what no data could give."""
-FEWEST = 3
-"""Sites among which one can be told from the others."""
-PARTNERS = 8
-"""With at most twice as many others a site is compared one by one: each takes 15 ms or less."""
-
-Sums = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Why a site's reply is refused.
-
-    Attributes:
-        reason: the end of a sentence that begins with "site lab-a …".
-        measure: how many times further off it is than is usual, at most `IMPOSSIBLE`.
-    """
-
-    reason: str
-    measure: float
-
-
-@dataclass(frozen=True)
-class Misfit:
-    """How badly a site's sums and others' are explained together.
-
-    Attributes:
-        squares: by name, as `Staged.misfit` gives them.
-        size: of how many samples both sides are, as n m / (n + m): by chance alone squares do not
-            depend on it, by a lasting difference they grow with it.
-    """
-
-    squares: Mapping[str, float]
-    size: float
 
 
 def screened(
@@ -102,13 +58,15 @@ def screened(
     what = next(iter(replies.values())).message.kind
     if what not in ("scale", "seen", "sums"):
         return dict(replies), {}
+    if what != "scale" and not {"pairs", "range"} <= kind.sum_shapes().keys():
+        return dict(replies), {}  # another package's kind, whose sums we cannot read
     found: dict[int, Finding] = {}
     for n, reply in replies.items():
-        given = reply.message.arrays
+        arrays = reply.message.arrays
         if what == "scale":
-            fault = kind.scale_fault(given, reply.samples)
+            fault = kind.scale_fault(arrays, reply.samples)
         else:
-            fault = kind.sums_fault(fixed, given, reply.samples)
+            fault = kind.sums_fault(fixed, arrays, reply.samples)
         if fault:
             found[n] = Finding(f"sends {fault}", IMPOSSIBLE)
     fine = {n: reply for n, reply in replies.items() if n not in found}
@@ -120,7 +78,8 @@ def screened(
     before = sums if what == "sums" and sums["pairs"][0] else None
     found |= _wide(fine, before)
     fine = {n: reply for n, reply in fine.items() if n not in found}
-    misfits, more = _judged(kind, before, memory, fine)
+    given = {n: r.message.arrays for n, r in fine.items() if r.message.arrays["pairs"][0]}
+    misfits, more = judged(kind, given, before, _known(memory))
     found |= more
     fine = {n: reply for n, reply in fine.items() if n not in found}
     fine = _capped(fine, memory.get("counted", np.zeros(0)), slack)
@@ -171,90 +130,6 @@ def _wide(replies: Mapping[int, Answered], before: Sums | None) -> dict[int, Fin
             reason = f"counts states {reach:,.3g} standard deviations out, the others {usual:,.3g}"
             found[n] = Finding(reason, min(reach / max(usual, NEAR), IMPOSSIBLE))
     return found
-
-
-# The dynamics
-
-
-def _judged(
-    kind: Staged, before: Sums | None, memory: Sums, replies: Mapping[int, Answered]
-) -> tuple[dict[int, Misfit], dict[int, Finding]]:
-    """What is to be remembered of each site, and those whose sums do not fit."""
-    given = {n: r.message.arrays for n, r in replies.items() if r.message.arrays["pairs"][0]}
-    if before is not None:
-        misfits = {n: _misfit(kind, one, before, before) for n, one in given.items()}
-        known = _known(memory)
-        found: dict[int, Finding] = {}
-        for n, misfit in misfits.items():
-            usual = [one for m, one in known.items() if m != n]
-            if len(usual) >= FEWEST - 1:
-                found |= _beyond(n, misfit, usual)
-        return misfits, found
-    if len(given) < 2:
-        return {}, {}
-    common = {
-        "gram": np.median([one["gram"] / one["pairs"] for one in given.values()], axis=0),
-        "pairs": np.ones(1),
-    }
-
-    def among(n: int, others: Collection[int]) -> Misfit:
-        return _misfit(kind, given[n], _added([given[m] for m in others if m != n]), common)
-
-    if len(given) < FEWEST:
-        return {n: among(n, given) for n in given}, {}
-    core = _core(list(given), among)
-    inside = {n: among(n, core) for n in core}
-    outside = {n: among(n, core) for n in given if n not in inside}
-    found = {}
-    for n, one in outside.items():
-        found |= _beyond(n, one, list(inside.values()))
-    return inside | outside, found
-
-
-def _core(sites: Sequence[int], among: Callable[[int, Collection[int]], Misfit]) -> list[int]:
-    """More than half of the sites: those that agree best with the nearer half of the others.
-
-    Two by two, as liars in a larger set would hide each other, and honest sites with them.
-    """
-    near: dict[int, list[float]] = {n: [] for n in sites}
-    for i, n in enumerate(sites):
-        for step in range(1, min(PARTNERS, len(sites) // 2) + 1):
-            m = sites[(i + step) % len(sites)]
-            if 2 * step == len(sites) and i >= step:
-                continue  # these two have met
-            both = among(n, [m])
-            apart = sum(math.log(v + HARMLESS * both.size) for v in both.squares.values())
-            near[n].append(apart)
-            near[m].append(apart)
-    score = {n: float(np.mean(sorted(one)[: math.ceil(len(one) / 2)])) for n, one in near.items()}
-    kept = sorted(sites, key=lambda n: score[n])[: len(sites) - (len(sites) - 1) // 2]
-    return sorted(kept)
-
-
-def _misfit(kind: Staged, one: Sums, others: Sums, common: Sums) -> Misfit:
-    n, m = float(one["pairs"][0]), float(others["pairs"][0])
-    return Misfit(kind.misfit(one, others, common), n * m / (n + m))
-
-
-def _times(misfit: Misfit, others: Sequence[Misfit]) -> float:
-    """How many times the usual error a misfit is; errors, so roots of squares."""
-    worst = 0.0
-    for name, value in misfit.squares.items():
-        # More samples: by chance as many squares, by a lasting difference in proportion. Between
-        # the two, so that a liar who is asked for all its data gains little by their number.
-        like = [one.squares[name] * max(1.0, misfit.size / one.size) ** 0.5 for one in others]
-        usual = float(np.median(like)) + HARMLESS * misfit.size
-        worst = max(worst, math.sqrt(value / usual))
-    return min(worst, IMPOSSIBLE)
-
-
-def _beyond(n: int, misfit: Misfit, usual: Sequence[Misfit]) -> dict[int, Finding]:
-    """A site's finding, if its error is too large to be chance."""
-    times = _times(misfit, usual)
-    if times <= (FEW if len(usual) < FEWEST else BOUND):
-        return {}
-    reason = "sends sums that the other sites' model does not explain"
-    return {n: Finding(f"{reason} (error {times:,.3g} times the usual)", times)}
 
 
 # Claims
@@ -333,7 +208,3 @@ def _memory(state: Arrays) -> dict[str, NDArray[Any]]:
 
 def _padded(one: NDArray[Any], clients: int) -> NDArray[Any]:
     return np.concatenate([one, np.zeros(max(0, clients - len(one)))])
-
-
-def _added(parts: Sequence[Sums]) -> dict[str, NDArray[Any]]:
-    return {name: sum((one[name] for one in parts[1:]), parts[0][name]) for name in parts[0]}

@@ -11,7 +11,8 @@ from fedkoopman.federation.algorithm import Answered
 from fedkoopman.federation.algorithms.staged import ALGORITHM
 from fedkoopman.federation.arrivals import Deliveries
 from fedkoopman.federation.messages import Message
-from fedkoopman.federation.screening import BOUND, IMPOSSIBLE, Misfit, _core, _times, remembered
+from fedkoopman.federation.misfits import BOUND, IMPOSSIBLE, Misfit, core, times
+from fedkoopman.federation.screening import remembered
 from fedkoopman.koopman.kinds.edmd import EDMD
 from fedkoopman.koopman.kinds.spectral import Spectral
 from fedkoopman.koopman.training import Training
@@ -251,17 +252,17 @@ def test_more_than_half_of_the_sites_are_the_core_however_many_there_are():
         return Misfit({"one": 1.0 + 100 * lies + abs(n - m) / 1e3}, 1.0)
 
     for count in (3, 4, 5, 10, 17, 18, 40):
-        core = _core(list(range(count)), among)
-        assert len(core) == count - (count - 1) // 2
-        assert not any(n % 5 == 1 for n in core)
+        found = core(list(range(count)), among)
+        assert len(found) == count - (count - 1) // 2
+        assert not any(n % 5 == 1 for n in found)
 
 
 def test_errors_are_compared_at_the_same_number_of_samples():
     usual = [Misfit({"a": 4.0}, 100.0), Misfit({"a": 4.0}, 100.0)]
-    assert _times(Misfit({"a": 400.0}, 100.0), usual) == pytest.approx(10, rel=1e-4)
-    assert _times(Misfit({"a": 400.0}, 10.0), usual) == pytest.approx(10, rel=1e-4)
-    assert _times(Misfit({"a": 400.0}, 1600.0), usual) == pytest.approx(5, rel=1e-4)
-    assert BOUND < _times(Misfit({"a": 1e12}, 100.0), usual) <= IMPOSSIBLE
+    assert times(Misfit({"a": 400.0}, 100.0), usual) == pytest.approx(10, rel=1e-4)
+    assert times(Misfit({"a": 400.0}, 10.0), usual) == pytest.approx(10, rel=1e-4)
+    assert times(Misfit({"a": 400.0}, 1600.0), usual) == pytest.approx(5, rel=1e-4)
+    assert BOUND < times(Misfit({"a": 1e12}, 100.0), usual) <= IMPOSSIBLE
 
 
 def test_the_misfit_from_most_samples_is_remembered():
