@@ -167,6 +167,10 @@ class Algorithm(Protocol):
     One whose sites can protect their records (`privacy.mode = "site"`) has
     `planned(problem, request, segments)` too: what an answer will release, as a
     `koopman.private_training.Plan`. The answer tells the same by `federation.privacy.numbers_of`.
+
+    One that can tell a lying site from the replies alone may have
+    `screen(problem, state, slot, replies)`: the replies that `conclude` may see, and by client a
+    `screening.Finding` for each that it may not.
     """
 
     def messages(self, problem: Problem) -> Mapping[str, Schema]:

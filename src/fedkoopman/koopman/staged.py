@@ -90,6 +90,31 @@ class Staged(Kind):
         varies = variance > 1e-14 * (mean**2 + 1e-300)
         return {"mean": mean, "std": np.sqrt(np.where(varies, variance, 1.0))}
 
+    def scale_fault(self, sums: Arrays, samples: int) -> str:
+        """What is wrong with a site's part of the scale, after "sends …"; empty if nothing is.
+
+        Arguments:
+            samples: from how many states it is said to be.
+        """
+        count, total, squares = float(sums["count"][0]), sums["total"], sums["squares"]
+        if count != samples:
+            return f"a count of {count:,.6g} from {samples:,} samples"
+        if not count and (total.any() or squares.any()):
+            return "sums of no samples that are not zero"
+        if (squares * count < total**2 * (1 - 1e-9)).any():
+            return "squares that are less than its mean allows"
+        return ""
+
+    def scale_sizes(self, sums: Arrays, centre: NDArray[Any]) -> NDArray[np.float64]:
+        """How large a site says that things are which the scale is made of, as root mean squares.
+
+        Arguments:
+            centre: of the states of all sites, from which distances are measured.
+        """
+        mean = sums["total"] / sums["count"]
+        square = sums["squares"] / sums["count"] - 2 * centre * mean + centre**2
+        return np.sqrt(np.maximum(square, 0.0))
+
     # Second stage: features
 
     @property
@@ -131,6 +156,23 @@ class Staged(Kind):
     ) -> dict[str, NDArray[np.float64]]:
         """The weights in closed form, from the sums of all sites."""
         return self.unsolved(fixed, features)
+
+    def sums_fault(self, fixed: Arrays, sums: Arrays, samples: int) -> str:
+        """What no data could give in a site's sums, after "sends …"; empty if there is nothing.
+
+        Arguments:
+            samples: from how many states they are said to be.
+        """
+        return ""
+
+    def misfit(self, sums: Arrays, others: Arrays, common: Arrays) -> dict[str, float]:
+        """How badly one model explains a site's sums and the others' together: numbers that are 0
+        for sums of the same dynamics, up to noise (`koopman.agreement`); none: nothing is known.
+
+        Arguments:
+            common: sums that say what is large, from several sites.
+        """
+        return {}
 
     def variants(self) -> list[Self]:
         """The kind as it is or, where a setting is left open, with each value to choose from."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.deploy.server.rounds import Rounds
-from fedkoopman.deploy.server.scores import is_moment, near
+from fedkoopman.deploy.server.scores import near
 from fedkoopman.deploy.server.summing import sum_of
 from fedkoopman.deploy.server.validation import MOST_SAMPLES, Expected, check_answered
 from fedkoopman.deploy.wire import Answered, Ask
@@ -18,6 +18,7 @@ from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays, Message
 from fedkoopman.federation.slot import FEWEST
+from fedkoopman.koopman.agreement import is_moment
 from fedkoopman.runs.comparison import EVERYBODY, benefit_entry, compared, schemas
 
 __all__ = ["benefit_told", "check_compared"]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.rounds import Answers
@@ -21,6 +20,7 @@ from fedkoopman.errors import short
 from fedkoopman.evaluation import Metrics, combined, scores_of
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.koopman.agreement import is_moment
 from fedkoopman.koopman.kind import Kind
 from fedkoopman.koopman.rollout import HORIZONS, WAYS
 from fedkoopman.koopman.staged import Staged
@@ -232,18 +232,6 @@ def near(values: Mapping[str, tuple[float, ...]]) -> list[str]:
         for site, own in values.items()
         if all(v <= FAR * m or m == 0 for v, m in zip(own, middle, strict=True))
     ]
-
-
-def is_moment(matrix: NDArray[Any]) -> bool:
-    """Whether a matrix is symmetric and positive semi-definite, up to rounding."""
-    size = float(np.abs(matrix).max())
-    if size == 0.0:
-        return True
-    scaled = matrix / size
-    return bool(
-        np.allclose(scaled, scaled.T, rtol=0, atol=1e-9)
-        and np.linalg.eigvalsh((scaled + scaled.T) / 2)[0] >= -1e-9
-    )
 
 
 def _sizes(sums: Arrays) -> tuple[float, ...]:

@@ -28,6 +28,7 @@ from fedkoopman.federation.algorithm import Answered, Asked, Problem, Ready
 from fedkoopman.federation.combining import average_of, combined, first_memory
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.federation.policies import Situation, activate
+from fedkoopman.federation.screening import Finding, remembered, screened
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.koopman.fitting import decayed
 from fedkoopman.koopman.kind import Kind
@@ -43,6 +44,8 @@ SUMMING = 10
 REPLAY = 3
 """A round of training draws so many times the segments of a round of FedAvg-M from all that ever
 arrived, for fewer epochs: steps on mixed data learn more than passes over the newest."""
+LUCK = 2
+"""Segments that come to one site more often than to another, when there are few."""
 FIXED, FEATURES, SUMS, MODEL = "scale.", "features.", "sums.", "model."
 """Before the names in the state: what the scale says, the features, all sums, the model."""
 
@@ -209,8 +212,19 @@ class StagedLearning:
             "counted": counted,
             **_put(SUMS, sums),
             **_put(MODEL, kind.solve(fixed, features, sums)),
+            **remembered(state, replies, problem.clients),
         }
         return after, {"stage": "sums"}
+
+    def screen(
+        self, problem: Problem, state: Arrays, slot: int, replies: Mapping[int, Answered]
+    ) -> tuple[dict[int, Answered], dict[int, Finding]]:
+        """Of replies that hold sums, those that may count, and why the others may not."""
+        fixed, sums = _get(FIXED, state), _get(SUMS, state)
+        # Others may hold back as much as the policy waits for.
+        held = float(problem.thresholds.max()) if state["counted"].any() else 0.0
+        slack = math.ceil((LUCK + held) * problem.steps)
+        return screened(_kind(problem), state, fixed, sums, replies, slack=slack)
 
     def model(self, problem: Problem, state: Arrays) -> Arrays:
         """The part of the state that is the model."""

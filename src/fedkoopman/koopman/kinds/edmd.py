@@ -18,6 +18,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, unknown_name
+from fedkoopman.koopman.agreement import gram_fault, gram_misfit
 from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.koopman.gram import gram_shapes, gram_sums, least_squares
 from fedkoopman.koopman.kind import Shapes
@@ -142,6 +143,20 @@ class EDMD(Staged):
         pairs = float(sums["pairs"][0])
         found = least_squares(sums["gram"], sums["shift"], pairs, self.ridge).T
         return self._weights(fixed, features, found, bounds_of(sums["range"]))
+
+    def sums_fault(self, fixed: Arrays, sums: Arrays, samples: int) -> str:
+        """What no data could give."""
+        return gram_fault(sums, samples, self.functions, self._newest, weighted=False)
+
+    def misfit(self, sums: Arrays, others: Arrays, common: Arrays) -> dict[str, float]:
+        """By functions and by states, from G and S."""
+        usual = np.diagonal(common["gram"]) / common["pairs"]
+        return gram_misfit(sums, others, usual, newest=self._newest, ridge=self.ridge)
+
+    @property
+    def _newest(self) -> slice:
+        """Where the newest state stands among the functions."""
+        return slice(1 + self.input_dim - self.state_dim, 1 + self.input_dim)
 
     def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
         """K = I: nothing changes."""

@@ -32,6 +32,7 @@ from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
+from fedkoopman.koopman.agreement import gram_fault, gram_misfit
 from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.koopman.gram import balancing, contained, gram_shapes, gram_sums, whitening
 from fedkoopman.koopman.kind import Shapes
@@ -156,6 +157,26 @@ class Spectral(Staged):
                 moved[i] += len(change)
         return super().scale_sums(segments) | {"moves": moves, "moved": moved}
 
+    def scale_fault(self, sums: Arrays, samples: int) -> str:
+        """Also moves that are further than the states are apart."""
+        if fault := super().scale_fault(sums, samples):
+            return fault
+        moves, moved = sums["moves"], sums["moved"]
+        if (moves < 0).any() or (moved < 0).any() or (moved > samples).any():
+            return "squares below zero, or of more moves than there are samples"
+        if not samples:
+            return "moves of no samples" if moves.any() else ""
+        # (a − b)² ≤ 2 (a² + b²), and a state is the beginning and the end of one move at most.
+        spread = sums["squares"] - sums["total"] ** 2 / sums["count"]
+        if (moves > 4 * spread * (1 + 1e-9) + 1e-9 * sums["squares"]).any():
+            return "moves that are further than its states are apart"
+        return ""
+
+    def scale_sizes(self, sums: Arrays, centre: NDArray[Any]) -> NDArray[np.float64]:
+        """Also the moves."""
+        moves = np.sqrt(sums["moves"] / np.maximum(sums["moved"], 1.0)[:, None])
+        return np.concatenate([super().scale_sizes(sums, centre), moves.ravel()])
+
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
         """Also the usual size of a move, in standard deviations, and weights of rare states."""
         more = {"moves": (len(self.leads), self.state_dim), "balance": (self._low, self._low)}
@@ -258,12 +279,10 @@ class Spectral(Staged):
         pairs = float(sums["pairs"][0])
         if not pairs:
             return self.unsolved(fixed, features)
-        white = whitening(sums["gram"], pairs, RIDGES[0] if self.ridge is None else self.ridge)
+        white = whitening(sums["gram"], pairs, self._ridge)
         now = white.T @ sums["gram"][:, 1 : 1 + self.input_dim] / pairs
         future = [white.T @ later / pairs for later in sums["ahead"]]
-        few = self.components < 5 * self.input_dim
-        discount = (2.0 if few else 1.5) if self.discount is None else self.discount
-        parts = [(i + 1) ** -discount * part for i, part in enumerate([now, *future])]
+        parts = [(i + 1) ** -self._discount * part for i, part in enumerate([now, *future])]
         rank = self.components
         left = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)[0][:, :rank]
         lifting = np.zeros((rank, self.functions.size))
@@ -275,6 +294,32 @@ class Spectral(Staged):
         decoder[:, known] = now.T @ left
         solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder}
         return self._weights(fixed, features, solved, bounds_of(sums["range"]))
+
+    @property
+    def _ridge(self) -> float:
+        return RIDGES[0] if self.ridge is None else self.ridge
+
+    @property
+    def _discount(self) -> float:
+        few = self.components < 5 * self.input_dim
+        return (2.0 if few else 1.5) if self.discount is None else self.discount
+
+    @property
+    def _newest(self) -> slice:
+        """Where the newest state stands among the functions."""
+        return slice(1 + self.input_dim - self.state_dim, 1 + self.input_dim)
+
+    def sums_fault(self, fixed: Arrays, sums: Arrays, samples: int) -> str:
+        """What no data could give."""
+        weighted = bool(fixed["balance"].any())
+        return gram_fault(sums, samples, self.functions, self._newest, weighted)
+
+    def misfit(self, sums: Arrays, others: Arrays, common: Arrays) -> dict[str, float]:
+        """By functions and by states, from G, S and A."""
+        usual = np.diagonal(common["gram"]) / common["pairs"]
+        return gram_misfit(
+            sums, others, usual, newest=self._newest, ridge=self._ridge, discount=self._discount
+        )
 
     def variants(self) -> list[Self]:
         """With each ridge, unless one is asked for."""
