@@ -138,7 +138,7 @@ def layout_of(problem: Problem, schemas: Mapping[str, Schema], request: Message)
     _check_additive(kind, schema)
     if not schema.changes:
         return Layout(kind, schema, TOP, math.inf)
-    longest = longest_change(problem, {name: request.arrays[name] for name in schema.arrays})
+    longest = longest_change({name: request.arrays[name] for name in schema.arrays})
     top = math.frexp(longest)[1] + int(math.log2(MOST_SAMPLES))
     return Layout(kind, schema, top, longest)
 
@@ -151,16 +151,11 @@ def check_sums(problem: Problem) -> None:
             _check_additive(one.reply, schemas[one.reply])
 
 
-def longest_change(problem: Problem, current: Arrays) -> float:
-    """B: ten times the length of what is changed, rounded up to a power of two.
-
-    Where the server adds noise (central differential privacy), nothing is longer than what the
-    noise covers.
-    """
+def longest_change(current: Arrays) -> float:
+    """B: ten times the length of what is changed, rounded up to a power of two."""
     # fsum rounds once, so that all machines find the same power of two.
     square = math.fsum(float(x) ** 2 for leaf in current.values() for x in leaf.flat)
-    bound = math.ldexp(1.0, math.frexp(TIMES * math.sqrt(square))[1])
-    return min(bound, problem.privacy.clip) if problem.privacy.mode == "central" else bound
+    return math.ldexp(1.0, math.frexp(TIMES * math.sqrt(square))[1])
 
 
 def added(vectors: Sequence[Words]) -> Words:

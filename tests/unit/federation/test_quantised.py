@@ -13,7 +13,7 @@ from fedkoopman.errors import InputError
 from fedkoopman.federation.algorithm import Answered
 from fedkoopman.federation.algorithms.fedavg_m import FedAvgM
 from fedkoopman.federation.messages import ArrayField, Message, NumberField, Schema
-from fedkoopman.federation.options import AggregationOptions, PrivacyOptions
+from fedkoopman.federation.options import AggregationOptions
 from fedkoopman.federation.quantised import (
     DIGIT,
     MOST_SAMPLES,
@@ -167,8 +167,6 @@ def test_sites_shorten_their_changes_and_longer_sums_are_refused() -> None:
         layout.decoded(request, honest[:-1], 3)
     with pytest.raises(InputError, match="every single 'one'"):
         layout_of(PROBLEM, SCHEMAS, Message("single"))
-    central = replace(PROBLEM, privacy=PrivacyOptions(mode="central", clip=0.5))
-    assert layout_of(central, SCHEMAS, request).longest == 0.5
 
 
 def test_an_algorithm_that_needs_single_replies_is_refused() -> None:
@@ -246,6 +244,8 @@ def test_one_site_alone_is_not_asked() -> None:
         ({"scheme": "centralized"}, "no two updates"),
         ({"scheme": "single-client"}, "no two updates"),
         ({"aggregation.rule": "rule.py:rule"}, r'aggregation\.rule is "rule\.py:rule"'),
+        ({"privacy.mode": "central"}, r'privacy\.mode is "central"'),
+        ({"privacy.mode": "site"}, r'privacy\.mode is "site"'),
     ],
 )
 def test_what_needs_single_updates_is_refused_with_secure_aggregation(
@@ -255,4 +255,3 @@ def test_what_needs_single_updates_is_refused_with_secure_aggregation(
     with pytest.raises(InputError, match=cause) as caught:
         Study().with_values({"aggregation.secure": True, **values})
     assert "\n" not in str(caught.value)
-    Study().with_values({"aggregation.secure": True, "privacy.mode": "central"})
