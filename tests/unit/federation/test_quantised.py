@@ -84,7 +84,7 @@ def test_a_mean_is_exact_to_its_stated_bound(sites: int) -> None:
         for n, (r, k) in enumerate(zip(replies, sizes, strict=True))
     }
     total = pooled(PROBLEM, wide, asked)
-    bound = longest_change(PROBLEM, request.arrays)
+    bound = longest_change(request.arrays)
     allowed = sites * bound * 2.0**-51 / sum(sizes)
     for name, wanted in exact_mean(request, replies, sizes).items():
         for got, value in zip(total.message.arrays[name].ravel(), wanted, strict=True):
