@@ -100,7 +100,9 @@ def ratio(found: dict[str, Any], other: dict[str, Any]) -> str:
     return " / ".join(f"{found[name] / other[name]:.3g}" for name in ("E1", "E"))
 
 
-def report(case: str, seed: int, liars: list[int], quick: bool, folder: Path) -> None:
+def report(
+    case: str, seed: int, liars: list[int], quick: bool, lies_too: bool, folder: Path
+) -> None:
     """The table of one seed."""
     one = experiment(case, seed, folder, 5 * len(liars))
     algorithm = one.algorithm
@@ -113,6 +115,8 @@ def report(case: str, seed: int, liars: list[int], quick: bool, folder: Path) ->
         f"{same} model, {len(watched.findings)} refused, {len(watched.changed)} capped, error at "
         f"most {max(max(own) for own in times.values()):.3g} times the usual\n"
     )
+    if not lies_too:
+        return
     others = tuple(c for c in one.clients if c.identity not in liars)
     without = last(replace(one, clients=others, segments=one.segments[: len(others)]), algorithm)
     print("| lie | plain: E1 / E | screened: E1 / E | refused | its error | honest errors |")
@@ -152,15 +156,17 @@ def main() -> None:
     given = argparse.ArgumentParser(description="Measure the screen of sites' sums.")
     given.add_argument("cases", nargs="+")
     given.add_argument("--seeds", type=int, default=1)
+    given.add_argument("--first", type=int, default=0, help="the first seed")
+    given.add_argument("--honest", action="store_true", help="honest federations only")
     given.add_argument("--liars", type=int, default=1)
     given.add_argument("--liar", type=int, default=0, help="the first liar's place")
     given.add_argument("--quick", action="store_true", help="four lies only")
     chosen = given.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         for case in chosen.cases:
-            for seed in range(chosen.seeds):
+            for seed in range(chosen.first, chosen.first + chosen.seeds):
                 liars = list(range(chosen.liar, chosen.liar + chosen.liars))
-                report(case, seed, liars, chosen.quick, Path(folder))
+                report(case, seed, liars, chosen.quick, not chosen.honest, Path(folder))
 
 
 if __name__ == "__main__":
