@@ -38,12 +38,14 @@ from fedkoopman.federation.guard.evidence import (
 )
 from fedkoopman.federation.guard.judging import judge_message, judge_schemas, judged
 from fedkoopman.federation.guard.verdicts import (
+    MOST,
     Verdict,
     capped,
     decided,
     first_standings,
 )
 from fedkoopman.federation.messages import Arrays, Message, Schema
+from fedkoopman.federation.misfits import IMPOSSIBLE
 
 __all__ = ["Guarded"]
 
@@ -225,7 +227,8 @@ class Guarded:
             kept, findings = screen(problem, inner, slot, replies)
             faults |= {n: finding.reason for n, finding in findings.items()}
             misfits = {n: finding.measure for n, finding in findings.items()}
-        standings, verdicts = decided(_get(STANDING, memory), slot, _ruinous(faults))
+        evidence = _ruinous(broken) | {n: _misfitting(one) for n, one in misfits.items()}
+        standings, verdicts = decided(_get(STANDING, memory), slot, evidence)
         memory |= _put(STANDING, standings)
         rows = [_fault_row(n, why, verdicts[n], misfits.get(n)) for n, why in faults.items()]
         after, said = self.inner.conclude(problem, inner, slot, kept) if kept else (inner, {})
@@ -236,6 +239,11 @@ class Guarded:
 def _ruinous(faults: Mapping[int, str]) -> dict[int, Evidence]:
     """A reply that breaks a rule is as bad as an update that ruins the model, and counts as one."""
     return {n: Evidence(0.0, 0, harm=math.inf) for n in faults}
+
+
+def _misfitting(misfit: float) -> Evidence:
+    """Sums that no data could give are as bad as that; others that do not fit, may be by chance."""
+    return Evidence(0.0, 0, harm=math.inf if misfit >= IMPOSSIBLE else MOST)
 
 
 def _fault_row(
