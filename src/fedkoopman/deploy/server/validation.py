@@ -6,7 +6,7 @@ the reply and of what the server knows itself, and gives the reason for a refusa
 Those for scores, and for what the finished model needs, are in `scores`.
 
 What this cannot do: an update of ordinary size in a harmful direction passes, as does a claim of
-twice the samples. Robust means are another matter.
+twice the samples. Those are for the guard (`federation.guard`), which needs other sites' data.
 """
 
 import math
