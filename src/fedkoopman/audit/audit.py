@@ -238,5 +238,8 @@ def _alone(updates: Sequence[Update]) -> float:
 
 
 def _sizes(updates: Sequence[Update]) -> list[int]:
-    slots = [update.slot for update in updates]
+    """Updates of each slot, of that kind of reply of which most came."""
+    kinds = [update.reply.kind for update in updates]
+    most = max(dict.fromkeys(kinds), key=kinds.count)
+    slots = [update.slot for update in updates if update.reply.kind == most]
     return [slots.count(slot) for slot in dict.fromkeys(slots)]
