@@ -47,12 +47,12 @@ class Effort:
     gradients: int = 24
     updates: int = 4
     iterations: int = 60
-    noisy_sites: int = 12
+    noisy_sites: int = 24
 
 
 FULL = Effort()
 QUICK = Effort(
-    slots=80, victims=3, shadows=16, gradients=8, updates=3, iterations=12, noisy_sites=8
+    slots=80, victims=3, shadows=16, gradients=8, updates=3, iterations=12, noisy_sites=12
 )
 
 
