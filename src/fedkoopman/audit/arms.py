@@ -9,6 +9,7 @@ from typing import Any
 from fedkoopman.audit.raw_observations import METHOD
 from fedkoopman.audit.watching import Update
 from fedkoopman.config.study import Study
+from fedkoopman.errors import InputError
 from fedkoopman.federation.algorithm import Problem
 
 __all__ = ["RAW", "SECURE", "SMOOTHED", "Arm", "arms_of", "epsilon_of"]
@@ -16,8 +17,8 @@ __all__ = ["RAW", "SECURE", "SMOOTHED", "Arm", "arms_of", "epsilon_of"]
 RAW, SMOOTHED, SECURE = "raw", "smoothed", "secure"
 BARE = {"privacy.mode": "none", "aggregation.secure": False}
 """Nothing protects but what is in the data."""
-NOISES, NOISES_QUICK = (0.5, 1.0, 4.0), (1.0,)
-"""σ of the arms with differential privacy."""
+LEVELS = (("sample", 1.0), ("sample", 4.0), ("segment", 4.0))
+"""Record and σ of the arms with differential privacy; a quick audit has the last."""
 PRIVACY = "fedkoopman.federation.privacy"
 
 
@@ -60,11 +61,17 @@ def arms_of(study: Study, quick: bool) -> tuple[list[Arm], list[str]]:
             "(pip install 'fedkoopman[privacy]')."
         )
     else:
-        own = (study.privacy.noise,) if study.privacy.mode == "site" else ()
-        for noise in sorted({*own, *(NOISES_QUICK if quick else NOISES)}):
-            values = {**BARE, "privacy.mode": "site", "privacy.noise": noise}
-            words = f"{filtered}, private, σ = {noise:g}"
-            arms.append(Arm(f"private-{noise:g}", words, study.with_values(values)))
+        own = [(study.privacy.record, study.privacy.noise)] if study.privacy.mode == "site" else []
+        for record, noise in sorted({*own, *(LEVELS[-1:] if quick else LEVELS)}):
+            level = {"privacy.mode": "site", "privacy.record": record, "privacy.noise": noise}
+            name, words = f"private-{record}-{noise:g}", f"{filtered}, private, σ = {noise:g}"
+            arm = Arm(name, words, study.with_values(BARE | level))
+            try:
+                arm.study.check()
+            except InputError as error:  # as for kinds that cannot be trained with it
+                notes.append(f"Differential privacy is left out: {error}.")
+                break
+            arms.append(arm)
     return [*arms, Arm(SECURE, f"{filtered}, secure sum", bare, summed=True)], notes
 
 

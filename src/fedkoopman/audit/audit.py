@@ -47,12 +47,12 @@ class Effort:
     gradients: int = 24
     updates: int = 4
     iterations: int = 60
-    noisy_sites: int = 12
+    noisy_sites: int = 24
 
 
 FULL = Effort()
 QUICK = Effort(
-    slots=80, victims=3, shadows=16, gradients=8, updates=3, iterations=12, noisy_sites=8
+    slots=80, victims=3, shadows=16, gradients=8, updates=3, iterations=12, noisy_sites=12
 )
 
 
@@ -238,5 +238,8 @@ def _alone(updates: Sequence[Update]) -> float:
 
 
 def _sizes(updates: Sequence[Update]) -> list[int]:
-    slots = [update.slot for update in updates]
+    """Updates of each slot, of that kind of reply of which most came."""
+    kinds = [update.reply.kind for update in updates]
+    most = max(dict.fromkeys(kinds), key=kinds.count)
+    slots = [update.slot for update in updates if update.reply.kind == most]
     return [slots.count(slot) for slot in dict.fromkeys(slots)]

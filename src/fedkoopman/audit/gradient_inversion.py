@@ -24,6 +24,8 @@ __all__ = ["gradient_attack", "sent_gradient"]
 SAMPLES = 8
 """Samples behind the one gradient."""
 STARTS, ITERATIONS = 8, 40
+MOST = 2
+"""Sites whose mean gradient is followed back; the more there are, the more they hide."""
 
 
 def gradient_attack(
@@ -39,8 +41,9 @@ def gradient_attack(
 
     Arguments:
         victims: sites' segments that are attacked, with models from all over the federation.
-        together: sites whose mean gradient the server sees.
+        together: sites whose mean gradient the server sees; at most two are taken.
     """
+    together = min(together, MOST)
     kept = trained_updates(problem, updates)
     length = SAMPLES + problem.architecture.window + max(problem.architecture.leads) - 1
     kept = [u for u in kept if any(len(s) >= length for s in u.segments)]
@@ -84,8 +87,9 @@ def sent_gradient(
 ) -> tuple[NDArray[np.float64], float]:
     """The mean gradient of some sites' samples as the server gets it, and the noise in it.
 
-    With privacy at the sites every sample's gradient is shortened to `clip`, and the sum over a
-    site's samples gets noise of standard deviation `noise` times `clip`.
+    With privacy at the sites every record's gradient is shortened to `clip`, and the sum over a
+    site's records gets noise of standard deviation `noise` times `clip`. A record is a sample, or
+    all samples together, as they are of one segment.
 
     Arguments:
         truth: states of each site, (sites, time, state).
@@ -93,12 +97,14 @@ def sent_gradient(
     mean = np.asarray(_mean_gradient(start, fixed, truth, loss=loss, clip=_clip(privacy)))
     if privacy.mode != "site":
         return mean, 0.0
-    noise = privacy.noise * privacy.clip / SAMPLES / np.sqrt(len(truth))
+    records = SAMPLES if privacy.record == "sample" else 1
+    noise = privacy.noise * privacy.clip / records / np.sqrt(len(truth))
     return mean + noise * random.standard_normal(mean.shape), noise
 
 
-def _clip(privacy: PrivacyOptions) -> float | None:
-    return privacy.clip if privacy.mode == "site" else None
+def _clip(privacy: PrivacyOptions) -> tuple[float, str] | None:
+    """Longest gradient of a record, and what a record is; None without privacy at the sites."""
+    return (privacy.clip, privacy.record) if privacy.mode == "site" else None
 
 
 @partial(jax.jit, static_argnames=("loss", "clip"))
@@ -108,16 +114,24 @@ def _mean_gradient(
     states: Float[Array, "sites time state"],
     *,
     loss: LocalLoss,
-    clip: float | None,
+    clip: tuple[float, str] | None,
 ) -> Float[Array, " parameters"]:
-    if clip is None:
-        return jnp.mean(jax.vmap(lambda one: loss.gradient(start, fixed, one))(states), axis=0)
+    longest, record = clip or (jnp.inf, "segment")
+    gradient = jax.vmap(lambda one: loss.gradient(start, fixed, one))
+    if record == "segment":
+        return jnp.mean(_shortened(gradient(states), longest), axis=0)
     window = loss.kind.window + max(loss.kind.leads)
     count = states.shape[1] - window + 1
     pieces = jnp.stack([states[:, i : i + window] for i in range(count)], axis=1)
-    each = jax.vmap(jax.vmap(lambda one: loss.gradient(start, fixed, one)))(pieces)
+    return jnp.mean(_shortened(jax.vmap(gradient)(pieces), longest), axis=(0, 1))
+
+
+def _shortened(each: Float[Array, "*records parameters"], longest: float) -> Array:
+    """Gradients that are no longer than so much."""
+    if not np.isfinite(longest):
+        return each
     lengths = jnp.linalg.norm(each, axis=-1, keepdims=True)
-    return jnp.mean(each * jnp.minimum(1, clip / jnp.maximum(lengths, 1e-30)), axis=(0, 1))
+    return each * jnp.minimum(1, longest / jnp.maximum(lengths, 1e-30))
 
 
 @partial(jax.jit, static_argnames=("loss", "clip"))
@@ -132,7 +146,7 @@ def _inverted(
     spread: Float[Array, " state"],
     *,
     loss: LocalLoss,
-    clip: float | None,
+    clip: tuple[float, str] | None,
 ) -> tuple[Float[Array, "starts sites time state"], Float[Array, " starts"]]:
     """Levenberg-Marquardt from every start: standardised states, and what is left of the cost."""
     shape = starts.shape[1:]

@@ -9,13 +9,13 @@ part.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.audit.features import RIDGE, Sample, crossed, time_blocks
-from fedkoopman.audit.statistics import Measured, measured
+from fedkoopman.audit.statistics import Measured, measured, widened
 from fedkoopman.federation.experiment import Experiment
 
 __all__ = ["NoiseLevel", "levels_of", "noise_attack", "with_noise_levels"]
@@ -27,6 +27,7 @@ LEAST = 4
 RANGE = 3.0
 """Variances go from 2⁻³ to 2³ times the study's."""
 BLOCKS = 5
+SHUFFLES = 200
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class NoiseLevel:
 
     Attributes:
         pairs: share of the pairs of which the noisier one is named.
-        shuffled: the same, learned from levels that mean nothing.
+        shuffled: the same, learned from levels that mean nothing, in the mean.
         sites, cases: how many there were; a case is a site, or a sum.
     """
 
@@ -82,64 +83,73 @@ def noise_attack(
     distinct = len(np.unique(levels[present].round(9)))
     if distinct < LEAST:
         return f"{distinct} different noise levels are too few: there must be {LEAST}"
-    truth, weights = _summed(sample, levels) if sample.shared else _alone(sample, levels[present])
-    mixed = np.random.default_rng(seed).permutation(truth)
+    shares, pairs = (_summed if sample.shared else _alone)(sample, present)
+    truth, random = shares @ levels[present], np.random.default_rng(seed)
+    mixed = [shares @ random.permutation(levels[present]) for _ in range(SHUFFLES)]
+    everybody = np.arange(len(truth))
+    shuffled = [_right(pairs, values, everybody) for values in mixed]
+    found = measured(
+        lambda cases: _right(pairs, truth, cases), everybody, chance=0.5, small=SMALL, seed=seed
+    )
     return NoiseLevel(
-        pairs=measured(
-            lambda cases: _right(weights, truth, cases), range(len(truth)),
-            chance=0.5, small=SMALL, seed=seed,
-        ),
-        shuffled=_right(weights, mixed, np.arange(len(truth))),
-        sites=len(present), cases=len(truth),
-    )  # fmt: skip
+        pairs=widened(found, shuffled),
+        shuffled=float(np.mean(shuffled)),
+        sites=len(present),
+        cases=len(truth),
+    )
 
 
-Weights = dict[tuple[int, int], NDArray[np.float64]]
-"""For every pair of cases, by how much each case's level speaks for the first being noisier. Both
-of the pair have none: levels of the pair are not learned from."""
+class Pairs(NamedTuple):
+    """Pairs of cases, and how their levels are compared."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    weights: NDArray[np.float64]
+    """(pairs, cases): by how much each case's level speaks for the first being noisier. Both of a
+    pair have none: levels of the pair are not learned from."""
 
 
-def _alone(sample: Sample, levels: NDArray[np.float64]) -> tuple[NDArray[np.float64], Weights]:
-    """Sites as cases."""
-    place = np.searchsorted(np.unique(sample.clients), sample.clients)
+def _alone(sample: Sample, present: NDArray[np.int64]) -> tuple[NDArray[np.float64], Pairs]:
+    """Sites as cases; which share each site has in a case, and the pairs."""
+    place, count = np.searchsorted(present, sample.clients), len(present)
     gram = sample.features @ sample.features.T
-    found: Weights = {}
-    for i, j in combinations(range(len(levels)), 2):
+    first, second = np.triu_indices(count, 1)
+    weights = np.zeros((len(first), count))
+    for row, i, j in zip(weights, first, second, strict=True):
         rest = np.flatnonzero((place != i) & (place != j))
         inner = gram[np.ix_(rest, rest)]
         penalty = RIDGE * max(np.trace(inner) / len(rest), 1e-300)
         aim = gram[place == i].mean(axis=0)[rest] - gram[place == j].mean(axis=0)[rest]
         each = np.linalg.solve(inner + penalty * np.eye(len(rest)), aim)
-        each -= each.mean()  # levels count from the mean of those that are known
-        found[i, j] = np.bincount(place[rest], weights=each, minlength=len(levels)).astype(float)
-    return levels, found
+        # levels count from the mean of those that are known
+        row[:] = np.bincount(place[rest], weights=each - each.mean(), minlength=count)
+    return np.eye(count), Pairs(first, second, weights)
 
 
-def _summed(sample: Sample, levels: NDArray[np.float64]) -> tuple[NDArray[np.float64], Weights]:
+def _summed(sample: Sample, present: NDArray[np.int64]) -> tuple[NDArray[np.float64], Pairs]:
     """Sums as cases; a pair is of one block of time, and all other blocks are learned from."""
-    slots, first = np.unique(sample.slots, return_index=True)
-    truth = np.array([levels[sample.clients[sample.slots == slot]].mean() for slot in slots])
+    slots, newest = np.unique(sample.slots, return_index=True)
+    shares = np.zeros((len(slots), len(present)))
+    place = np.searchsorted(present, sample.clients)
+    shares[np.searchsorted(slots, sample.slots), place] = 1
+    shares /= shares.sum(axis=1, keepdims=True)
     blocks = time_blocks(slots, BLOCKS)
-    hat = crossed(sample.features[first], blocks)
-    pairs = [(i, j) for i, j in combinations(range(len(slots)), 2) if blocks[i] == blocks[j]]
-    found: Weights = {}
-    for i, j in pairs:
-        apart = hat[i] - hat[j]
-        known = blocks != blocks[i]
-        apart[known] -= apart[known].mean()
-        found[i, j] = apart
-    return truth, found
+    hat = crossed(sample.features[newest], blocks)
+    first, second = np.triu_indices(len(slots), 1)
+    within = blocks[first] == blocks[second]
+    first, second = first[within], second[within]
+    known = blocks[None] != blocks[first][:, None]
+    weights = (hat[first] - hat[second]) * known
+    weights -= known * (weights.sum(axis=1) / np.maximum(known.sum(axis=1), 1))[:, None]
+    return shares, Pairs(first, second, weights)
 
 
-def _right(weights: Weights, truth: NDArray[np.float64], cases: NDArray[np.int64]) -> float:
+def _right(pairs: Pairs, truth: NDArray[np.float64], cases: NDArray[np.int64]) -> float:
     """The share of right answers over pairs of the given cases, of which some may repeat; where
     both are equally noisy there is no answer."""
     times = np.bincount(cases, minlength=len(truth))
-    right = total = 0.0
-    for (i, j), each in weights.items():
-        weight = times[i] * times[j]
-        if weight and truth[i] != truth[j]:
-            said = float(each @ truth)
-            total += weight
-            right += weight * (0.5 if said == 0 else (said > 0) == (truth[i] > truth[j]))
-    return float(right / total) if total else float("nan")
+    apart = np.sign(truth[pairs.first] - truth[pairs.second])
+    count = times[pairs.first] * times[pairs.second] * (apart != 0)
+    right = (1 + np.sign(pairs.weights @ truth) * apart) / 2  # half where nothing is said
+    total = count.sum()
+    return float((count * right).sum() / total) if total else float("nan")

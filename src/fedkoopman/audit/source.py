@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.audit.features import Sample, crossed, time_blocks
-from fedkoopman.audit.statistics import Measured, area_under_curve, measured
+from fedkoopman.audit.statistics import Measured, area_under_curve, measured, widened
 
 __all__ = ["Source", "source_attack"]
 
 BLOCKS = 5
+SHUFFLES = 100
 SMALL = 0.6
 """Area under the curve up to which a leak is too small to be of use."""
 LEAST = 3
@@ -29,7 +30,7 @@ class Source:
     Attributes:
         area: mean over sites of the area under the curve, one site against all others.
         accuracy: share of the updates whose site was named.
-        shuffled: the same area, learned from labels that mean nothing.
+        shuffled: the same area, learned from labels that mean nothing, in the mean.
         updates, sites: how many there were.
         summed: whether the server sees sums only.
         alone: updates left out, being alone in a slot whose sum is seen.
@@ -62,21 +63,28 @@ def source_attack(sample: Sample, *, seed: int) -> Source | str:
     if sample.shared:  # equal features must tie, whatever the order in which they were summed up
         known, first = np.unique(slots, return_index=True)
         scores = scores[first[np.searchsorted(known, slots)]]
-    mixed = np.random.default_rng(seed).permutation(places)
+    random = np.random.default_rng(seed)
+    mixed = [random.permutation(places) for _ in range(SHUFFLES)]
+    shuffled = [_area(_scores(hat, one, len(sites)), one, slots, False) for one in mixed]
     right, chance = _named(scores, places, slots, sample.shared)
 
     def area(cases: NDArray[np.int64]) -> float:
         return _area(scores[cases], places[cases], slots[cases], sample.shared)
 
-    return Source(
-        area=measured(area, slots, chance=0.5, small=SMALL, seed=seed),
-        accuracy=measured(
-            lambda cases: float(right[cases].mean()), slots, chance=chance,
-            small=chance + (1 - chance) / 5, seed=seed,
-        ),
-        shuffled=_area(_scores(hat, mixed, len(sites)), mixed, slots, False),
-        updates=len(places), sites=len(sites), summed=sample.shared, alone=sample.alone,
+    found = measured(area, slots, chance=0.5, small=SMALL, seed=seed)
+    accuracy = measured(
+        lambda cases: float(right[cases].mean()), slots, chance=chance,
+        small=chance + (1 - chance) / 5, seed=seed,
     )  # fmt: skip
+    return Source(
+        area=found if sample.shared else widened(found, shuffled),
+        accuracy=accuracy,
+        shuffled=float(np.mean(shuffled)),
+        updates=len(places),
+        sites=len(sites),
+        summed=sample.shared,
+        alone=sample.alone,
+    )
 
 
 def _too_few(sample: Sample) -> str:

@@ -1,14 +1,14 @@
 """How often an attack is right, how sure that is, and what chance alone would do."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-__all__ = ["Measured", "area_under_curve", "interval", "measured", "true_positives"]
+__all__ = ["Measured", "area_under_curve", "interval", "measured", "true_positives", "widened"]
 
 DRAWS = 400
 """Resamples behind an interval."""
@@ -111,3 +111,20 @@ def measured(
     """A statistic of all cases with its interval; arguments as for `interval`."""
     value = statistic(np.arange(len(groups)))
     return Measured(value, *interval(statistic, groups, seed=seed), chance, small)
+
+
+def widened(found: Measured, shuffled: Sequence[float]) -> Measured:
+    """The same with an interval at least as wide as what chance alone does.
+
+    Resampling cases takes what was learned as given. Learned from few sites it varies too, and
+    labels that mean nothing show by how much.
+
+    Arguments:
+        shuffled: the statistic with shuffled labels, many times.
+    """
+    low, middle, high = np.nanpercentile(shuffled, [50 - LEVEL / 2, 50, 50 + LEVEL / 2])
+    return replace(
+        found,
+        low=min(found.low, max(0.0, found.value - float(high - middle))),
+        high=max(found.high, min(1.0, found.value + float(middle - low))),
+    )

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score, roc_curve
 
-from fedkoopman.audit.statistics import Measured, area_under_curve, interval, true_positives
+from fedkoopman.audit.statistics import (
+    Measured,
+    area_under_curve,
+    interval,
+    true_positives,
+    widened,
+)
 
 
 def cases(seed, ties=False):
@@ -64,3 +70,10 @@ def test_the_verdict_follows_the_interval(low, high, verdict):
 
 def test_without_an_interval_nothing_is_decided():
     assert Measured(0.99, np.nan, np.nan, 0.5, 0.6).verdict == "undecided"
+
+
+def test_an_interval_is_no_narrower_than_chance():
+    narrow = Measured(0.8, 0.79, 0.81, 0.5, 0.6)
+    wide = widened(narrow, np.linspace(0.2, 0.8, 1001))
+    assert (wide.low, wide.high) == pytest.approx((0.8 - 0.285, 1.0), abs=1e-3)
+    assert widened(narrow, [0.5] * 10) == narrow

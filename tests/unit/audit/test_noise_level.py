@@ -4,7 +4,7 @@ import numpy as np
 from tests.reference.federations import experiment
 
 from fedkoopman.audit.features import Sample
-from fedkoopman.audit.noise_level import levels_of, noise_attack, with_noise_levels
+from fedkoopman.audit.noise_level import _alone, levels_of, noise_attack, with_noise_levels
 
 
 def planted(strength, seed=0, sites=10, times=12):
@@ -64,3 +64,20 @@ def test_a_federation_with_noise_levels_is_the_study_s_but_for_them():
     assert [c.sensor for c in noisy.clients[3:6]] == [c.sensor for c in e.clients]
     assert [c.identity for c in noisy.clients] == list(range(7))
     assert noisy.segments == (1, 2, 3, 1, 2, 3, 1)
+
+
+def test_levels_that_do_not_show_are_seldom_called_a_leak():
+    """The interval must be as wide as the luck of few sites: 5 % of the draws, two-sided."""
+    found = [noise_attack(*planted(0.0, seed), seed=0).pairs.verdict for seed in range(60)]
+    assert found.count("leaks") <= 6
+
+
+def test_both_of_a_pair_are_left_out():
+    """Their own levels change no answer about them."""
+    sample, _ = planted(1.0)
+    shares, pairs = _alone(sample, np.arange(10))
+    rows = np.arange(len(pairs.first))
+    assert (shares == np.eye(10)).all()
+    assert (pairs.weights[rows, pairs.first] == 0).all()
+    assert (pairs.weights[rows, pairs.second] == 0).all()
+    np.testing.assert_allclose(pairs.weights.sum(axis=1), 0, atol=1e-12)

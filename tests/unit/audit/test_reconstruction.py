@@ -63,21 +63,22 @@ def test_noise_protects_them(usual, monkeypatch):
     assert found.ratio.value > 0.7
 
 
-def test_a_private_gradient_is_clipped_by_sample_and_noised(usual):
+@pytest.mark.parametrize("record", ["sample", "segment"])
+def test_a_private_gradient_is_clipped_by_record_and_noised(usual, record):
     problem, updates = usual
     loss = LocalLoss.of(problem, updates[0])
     start, fixed = loss.given(updates[0])
     states = np.asarray(updates[0].segments[0][:9])
-    privacy = PrivacyOptions(mode="site", clip=0.5, noise=2.0)
+    privacy = PrivacyOptions(mode="site", record=record, clip=0.5, noise=2.0)
+    pieces = [states[i : i + 2] for i in range(8)] if record == "sample" else [states]
     with jax.enable_x64(True):
-        sent, noise = sent_gradient(
-            loss, start, fixed, states[None], privacy, np.random.default_rng(0)
-        )
-        each = [np.asarray(loss.gradient(start, fixed, states[i : i + 2])) for i in range(8)]
+        random = np.random.default_rng(0)
+        sent, noise = sent_gradient(loss, start, fixed, states[None], privacy, random)
+        each = [np.asarray(loss.gradient(start, fixed, piece)) for piece in pieces]
     total = sum(one * min(1, 0.5 / np.linalg.norm(one)) for one in each)
-    expected = total / 8 + noise * np.random.default_rng(0).standard_normal(len(start))
-    assert noise == pytest.approx(2.0 * 0.5 / 8)
-    np.testing.assert_allclose(sent, expected, rtol=1e-6, atol=1e-9)
+    drawn = np.random.default_rng(0).standard_normal(len(start))
+    assert noise == pytest.approx(2.0 * 0.5 / len(pieces))
+    np.testing.assert_allclose(sent, total / len(pieces) + noise * drawn, rtol=1e-6, atol=1e-9)
 
 
 def test_an_update_from_very_few_samples_gives_the_states_away():
