@@ -47,7 +47,7 @@ class Effort:
     gradients: int = 24
     updates: int = 4
     iterations: int = 60
-    noisy_sites: int = 24
+    noisy_sites: int = 16
 
 
 FULL = Effort()

@@ -139,8 +139,9 @@ def _limits(page: Page, audit: Audit) -> None:
         "train in one slot where that matters."
     )
     page.paragraph(
-        "An attack that fails is no proof: another may work. Differential privacy alone bounds all "
-        "of them, by its ε. Reconstruction and membership ask about states, as sites train on "
+        "An attack that fails is no proof: another may work. ε alone bounds what any attack can "
+        "learn of one record; of what a whole site has in common, as its sensor or its noise, it "
+        "promises nothing. Reconstruction and membership ask about states, as sites train on "
         "them; raw observations are not sent in any arm."
     )
     for note in audit.notes:
