@@ -44,7 +44,7 @@ PATIENCE = 240.0
 
 def attacked_study(folder: Path, slots: int) -> Path:
     """The pendulum with two honest sites and one that holds nothing out; its study's path."""
-    path = small_study(folder, slots=slots)
+    path = small_study(folder, slots=slots, aggregation__guard="auto")
     shutil.copytree(folder / "lab-a", folder / LYING)
     site = folder / LYING / "site.toml"
     text = (

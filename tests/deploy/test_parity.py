@@ -31,7 +31,9 @@ SECURE: dict[str, Any] = {"policy__segments": 2, "aggregation__secure": True}
     ],
 )
 def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
-    study = small_study(tmp_path / "field", policy__name=policy, **POLICIES[policy])
+    study = small_study(
+        tmp_path / "field", policy__name=policy, aggregation__guard="auto", **POLICIES[policy]
+    )
     check_parity(study, tmp_path)
 
 

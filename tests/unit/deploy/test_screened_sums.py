@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from reference import lying
 from unit.deploy.in_memory import Sites, only, small_study
 
 from fedkoopman.deploy.wire import Answered, Ask
@@ -15,7 +14,7 @@ from fedkoopman.runs.run import run as run_study
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.setattr("fedkoopman.reports.run.write_report", lambda folder: folder)
-    values = {"algorithm.name": f"{lying.__file__}:ALGORITHM", "network.kind": "edmd"}
+    values = {"network.kind": "edmd"}
     return small_study(tmp_path / "study", {"slots": 8, **values})
 
 
@@ -60,8 +59,8 @@ def test_a_liar_is_refused_and_when_it_is_mended_all_its_data_count(study, tmp_p
     sites.serve(tmp_path / "served")
     delivered, trained, waiting = sites.account()
     sites.close()
-    suspects = [one["suspect"] for one in records(tmp_path / "served") if "suspect" in one]
-    assert suspects == [[1]] * 3
+    rows = [row for one in records(tmp_path / "served") for row in one.get("trust", ())]
+    assert [(row["site"], row["became"]) for row in rows] == [(1, "refused")] * 3
     kinds = asked_of(sites, "lab-b")
     assert kinds[:5] == ["measure", *["add-all"] * 4] and "add-all" not in kinds[5:]
     assert delivered == trained + waiting > 0
