@@ -173,6 +173,10 @@ def _show(summary: Mapping[str, Any]) -> None:
     plain_console().print(table)
     for sentence in summary.get("trust", {}).get("sentences", ()):
         typer.echo(sentence)
+    if "privacy" in summary:
+        from fedkoopman.federation.privacy import privacy_sentence
+
+        typer.echo(f"privacy: {privacy_sentence(summary['privacy'])}")
     if summary.get("sites"):
         _show_sites(summary)
 
