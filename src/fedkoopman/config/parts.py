@@ -342,7 +342,6 @@ def _check_server(study: "Study", kind: "Kind", algorithm: "Algorithm") -> None:
     given = [name for name, value in study.server.table().items() if value != defaults[name]]
     if not given:
         return
-    algorithm = getattr(algorithm, "inner", algorithm)  # one that stands around another
     check = getattr(algorithm, "check_server", None)
     if check is None:
         raise InputError(
