@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,9 @@ from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.paper.items import Findings, Options, Tell
 from fedkoopman.paths import folder_name
 from fedkoopman.version import NUMERICS
+
+if TYPE_CHECKING:
+    from fedkoopman.koopman.model import DeepKoopman
 
 METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
 FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}
@@ -75,6 +78,10 @@ class Measured:
         """Mean over the last slots, by seed."""
         return self.curves(metric)[:, -self.table["tail_slots"] :].mean(axis=1)
 
+    def last(self, metric: str) -> NDArray[np.float64]:
+        """Score of the final model, by seed."""
+        return self.curves(metric)[:, -1]
+
     def fluctuation(self, metric: str) -> NDArray[np.float64]:
         """Standard deviation over the last slots, by seed."""
         return self.curves(metric)[:, -self.table["tail_slots"] :].std(axis=1, ddof=1)
@@ -88,6 +95,10 @@ class Measured:
         return np.array(self.table["persistence"][metric], float)
 
 
+Keep = Callable[[Study, int, "DeepKoopman"], dict[str, Any]]
+"""What to keep of a study, a seed and its final model."""
+
+
 @dataclass(frozen=True)
 class Runs:
     """An item whose numbers are the records of runs.
@@ -96,11 +107,13 @@ class Runs:
         arms: the studies, from the options.
         judge: what the runs say; takes what `Measured` reads, by label.
         rollouts: whether the first seed's one-step predictions are kept as well.
+        models: what else is kept of every seed's final model.
     """
 
     arms: Callable[[Options], tuple[Arm, ...]]
     judge: Callable[[dict[str, Measured]], Findings]
     rollouts: bool = False
+    models: Keep | None = None
 
     def chosen(self, options: Options) -> tuple[Arm, ...]:
         """The studies as the options want them."""
@@ -129,7 +142,7 @@ class Runs:
         found = []
         for place, arm in enumerate(arms):
             tell(f"{place + 1} of {len(arms)}: {arm.label}")
-            found.append(_measure(arm, options, tell, self.rollouts))
+            found.append(_measure(arm, options, tell, self))
         return {"arms": found}
 
     def findings(self, numbers: dict[str, Any]) -> Findings:
@@ -152,8 +165,8 @@ def _check_seeds(options: Options, study: Study) -> None:
         )
 
 
-def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str, Any]:
-    from fedkoopman.evaluation import persistence
+def _measure(arm: Arm, options: Options, tell: Tell, item: Runs) -> dict[str, Any]:
+    from fedkoopman.evaluation import combined, persistence
     from fedkoopman.federation.sites import held_out
     from fedkoopman.runs.experiment import experiment_of
     from fedkoopman.runs.run import run
@@ -165,8 +178,8 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
         done = run(study, seeds=seeds, out=out, resume=True, progress=tell)
     except ComputationError as error:
         raise ComputationError(f"{arm.label}: {error}") from error
-    tests = [held_out(experiment_of(study, seed))[0] for seed in seeds]
-    held = [persistence(test) for test in tests]
+    tests = [held_out(experiment_of(study, seed)) for seed in seeds]
+    held = [combined([(persistence(t), len(t.trajectories)) for t in each]) for each in tests]
     untrained = [_read(out / f"seed-{seed}" / "untrained.json") for seed in seeds]
     records = [done.all_records[seed] for seed in seeds]
     found = {
@@ -182,10 +195,15 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
         "curves": {m: [[record[m] for record in mine] for mine in records] for m in METRICS},
         "untrained": {m: [first[m] for first in untrained] for m in METRICS},
         "persistence": {"l3": [h.l3 for h in held], "E": [h.e for h in held]},
-        "variance": [test.spread**2 / test.trajectories.shape[-1] for test in tests],
+        "variance": [
+            float(np.mean([t.spread**2 / t.trajectories.shape[-1] for t in each])) for each in tests
+        ],
     }
-    if rollouts:
+    if item.rollouts:
         found["rollouts"] = [_read(out / f"seed-{seed}" / "rollout.json") for seed in seeds]
+    if item.models is not None:
+        pairs = zip(seeds, done.models, strict=True)
+        found["models"] = [item.models(study, seed, model) for seed, model in pairs]
     return found
 
 

@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 
 from fedkoopman.config.study import Study
+from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.paper.items import Findings, Options, Table
+from fedkoopman.runs.experiment import experiment_of
 
 
 def test_a_variant_is_named_after_what_differs() -> None:
@@ -22,7 +25,7 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
     small = {"segments.steps": 12, "policy.segments": 1, "training.epochs": 1}
     arms = (
         Arm("a", variant({**small, "slots": 20})),
-        Arm("b", variant({**small, "slots": 3}), 3.0),
+        Arm("b", variant({**small, "slots": 3, "scheme": "observations"}), 3.0),
     )
     seen: list[dict[str, Measured]] = []
 
@@ -30,7 +33,13 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
         seen.append(found)
         return Findings((), Table((), ()), ())
 
-    item, told = Runs(lambda _: arms, judge, rollouts=True), []
+    def one_step(study: Study, seed: int, model: DeepKoopman) -> dict[str, float]:
+        tests = [test.trajectories for test in held_out(experiment_of(study, seed))]
+        error = [np.mean((model.predict(x)[:, :-1] - x[:, 1:]) ** 2) for x in tests]
+        held = [np.mean((x[:, :-1] - x[:, 1:]) ** 2) for x in tests]
+        return {"error": float(np.mean(error)), "held": float(np.mean(held))}
+
+    item, told = Runs(lambda _: arms, judge, rollouts=True, models=one_step), []
     options = Options(tmp_path / "runs", seeds=2, seed=4, fast=True)
     assert item.slots(options) == 2 * (12 + 3)
     numbers = item.compute(options, told.append)
@@ -42,6 +51,11 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
     np.testing.assert_allclose(a.tail("loss"), a.curves("loss")[:, -4:].mean(axis=1))
     assert (a.untrained("loss") > 0).all() and (a.persistence("E") > 0).all()
     assert len(a.table["rollouts"]) == 2
+    # ℓ₃ of the last slot is the final model's one-step error on all test trajectories
+    for one in (a, b):
+        final, held = ([seed[name] for seed in one.table["models"]] for name in ("error", "held"))
+        np.testing.assert_allclose(one.last("l3"), final, rtol=1e-5)
+        np.testing.assert_allclose(one.persistence("l3"), held)
     records = {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")}
     assert len(records) == 4
     assert item.compute(options, lambda _: None) == numbers

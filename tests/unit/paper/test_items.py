@@ -43,6 +43,7 @@ def _numbers(place: int, arm: Any, scores: Scores, seeds: int) -> dict[str, Any]
     values = {"loss": 1.0, "l1": 1.0, "l2": 1.0, "l3": 1.0, "E": 1.0, "E1": 1.0} | scores
     counts = {"rounds": values.pop("rounds", 100.0), "renewals": values.pop("renewals", 80.0)}
     seconds = values.pop("seconds", 1.0 + place)
+    seen = [values.pop(one, 1.0) for one in ("first", "others", "new")]
     curves = {m: (v * luck[:, None] * (1 + wave)).tolist() for m, v in values.items()}
     states = np.cumsum(rng.normal(size=(31, 3)), axis=0)
     predicted = states[1:] + np.sqrt(values["l3"])
@@ -61,7 +62,14 @@ def _numbers(place: int, arm: Any, scores: Scores, seeds: int) -> dict[str, Any]
         "persistence": {"l3": luck.tolist(), "E": luck.tolist()},
         "variance": (1000 * luck).tolist(),
         "rollouts": [rollout] * seeds,
+        "models": [mechanisms(seen, one) for one in luck],
     }
+
+
+def mechanisms(seen: list[float], luck: float) -> dict[str, Any]:
+    """One-step errors through the sensors of the first client, the others, and nobody."""
+    error = np.repeat(seen, (1, 4, 5)) * luck
+    return {"error": error.tolist(), "held": [1.0] * 10}
 
 
 def place_of(name: str, label: str) -> int:
@@ -72,10 +80,12 @@ AS_CLAIMED: dict[str, Callable[[int, str], Scores]] = {
     "fig-systems": lambda i, _: {"loss": 10.0 ** (i - 2)},
     "fig-yni": lambda i, _: {"loss": 0.1, "E": 0.5},
     "fig-comparison": lambda i, _: [
-        {"loss": 1.2, "E": 1.5, "l3": 1.0},
+        {"loss": 1.2, "E": 1.5, "l3": 1.0, "first": 0.1, "others": 0.1, "new": 0.1},
         {"loss": 3.0, "E": 3.0, "l3": 9.0},
         {"loss": 1.0, "E": 1.0, "l3": 1.0},
         {"loss": 1.1, "E": 1.0, "l3": 1.0},
+        {"first": 9.0, "others": 9.0, "new": 9.0},
+        {"first": 0.5, "others": 9.0, "new": 9.0},
     ][i],
     "table-ablation": lambda _, label: dict(
         zip(("l1", "l2", "l3"), import_module(
@@ -106,10 +116,12 @@ THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
     "fig-systems": lambda i, _: {"loss": 10.0 ** (4 - i)},
     "fig-yni": lambda i, _: {"loss": 900.0, "E1": 500.0},
     "fig-comparison": lambda i, _: [
-        {"loss": 1.0, "E": 0.5, "l3": 90.0},
+        {"loss": 1.0, "E": 0.5, "l3": 90.0, "first": 9.0, "others": 9.0, "new": 90.0},
         {"loss": 0.1, "E": 0.1, "l3": 1.0},
         {"loss": 3.0, "E": 3.0, "l3": 9.0},
         {"loss": 1.1, "E": 3.0, "l3": 9.0},
+        {"first": 0.1, "others": 0.1, "new": 0.1},
+        {"first": 2.0, "others": 0.5, "new": 0.5},
     ][i],
     "fig-noise": lambda i, _: {"shake": 0.5 / (1 + i), "loss": 2.0**-i},
     "fig-probability": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
@@ -172,7 +184,7 @@ def test_a_table_and_the_files_hold_every_setting_and_seed(name: str) -> None:
     findings = made(name, AS_CLAIMED[name])
     assert [row[0] for row in findings.table.rows] == LABELS[name]
     assert {len(row) for row in findings.table.rows} == {len(findings.table.columns)}
-    per_seed, per_slot = findings.numbers
+    per_seed, per_slot, *_ = findings.numbers
     assert len(per_seed.rows) == len(LABELS[name]) * SEEDS
     assert len(per_slot.rows) == len(LABELS[name]) * SLOTS
     for numbers in findings.numbers:
