@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Claim
+from fedkoopman.paper.items import FAILS, HOLDS, UNDECIDED, Claim
 
 UKF, RESAMPLED = "UKF", "UKF with resampling"
 EKF, PARTICLE = "Extended Kalman filter", "Particle filter"
@@ -25,7 +25,7 @@ DEARER = 2.0
 """Costs above this factor are significantly higher."""
 FEWEST = 10
 """Fewest trajectories for which a bootstrap interval decides a claim."""
-UNDECIDED = (
+MORE = (
     "the interval over these trajectories leaves it open; more of them, in another directory, may "
     "decide (--trajectories)"
 )
@@ -225,11 +225,13 @@ def _claim(
     holds: bool,
     fails: bool,
     why: str = "",
-    open_why: str = UNDECIDED,
+    open_why: str = MORE,
 ) -> Claim:
     if holds:
         return Claim(text, HOLDS, evidence)
-    return Claim(text, FAILS, evidence, why) if fails else Claim(text, OPEN, evidence, open_why)
+    return (
+        Claim(text, FAILS, evidence, why) if fails else Claim(text, UNDECIDED, evidence, open_why)
+    )
 
 
 def _short(name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Measured
 from fedkoopman.paper.items import Claim, Numbers, Panel, Series
-from fedkoopman.paper.judging import Values, all_of, compared, ratio, within
+from fedkoopman.paper.verdicts import Values, all_of, compared, ratio
 
 if TYPE_CHECKING:
     from fedkoopman.koopman.model import DeepKoopman
@@ -88,12 +88,12 @@ def claims(kf: Measured, shared: Measured, alone: Measured) -> tuple[Claim, ...]
     everywhere = ratio(errors(shared, NEW), errors(shared, KNOWN)).words
     return (
         all_of(
-            "direct use of observations for Koopman learning is feasible",
+            "direct use of observations for Koopman learning is feasible (Section I)",
             compared([valid]),
             lead="one client, ",
         ),
         all_of(
-            "but its results are confined to specific observation mechanisms",
+            "but its results are confined to specific observation mechanisms (Section I)",
             (
                 *compared([("mechanisms of no client to its own", new, own)], CONFINED),
                 *compared([("there, model to holding", new, errors(alone, NEW, "held"))]),
@@ -101,7 +101,8 @@ def claims(kf: Measured, shared: Measured, alone: Measured) -> tuple[Claim, ...]
             lead="one client: ",
         ),
         all_of(
-            "linearization of local observations is valid only for the originating client",
+            "linearization of local observations is valid only for the originating client "
+            "(Section II)",
             compared(
                 [
                     valid,
@@ -136,10 +137,8 @@ def claims(kf: Measured, shared: Measured, alone: Measured) -> tuple[Claim, ...]
                 *compared(
                     [("first client's: that client alone to KF-FedKL", own, errors(kf, FIRST))]
                 ),
-                within(
-                    "KF-FedKL, mechanisms of no client to its clients'",
-                    ratio(errors(kf, NEW), errors(kf, KNOWN)),
-                    SIMILAR,
+                ratio(errors(kf, NEW), errors(kf, KNOWN)).within(
+                    SIMILAR, "KF-FedKL, mechanisms of no client to its clients'"
                 ),
             ),
             ours=True,
