@@ -1,10 +1,12 @@
 """Does another kind of processor give the same verdicts?
 
 XLA can be told to leave out newer instructions, which rounds as an older processor does: training
-magnifies the difference, and all numbers move within their spread over seeds. Reproduce the paper twice,
+magnifies the difference, and all numbers move within their spread over seeds. Reproduce the paper
+twice,
 
     fedkoopman reproduce all --data PATH --out here
-    XLA_FLAGS=--xla_cpu_max_isa=AVX JAX_COMPILATION_CACHE_DIR=avx fedkoopman reproduce all --data PATH --out there
+    export XLA_FLAGS=--xla_cpu_max_isa=AVX JAX_COMPILATION_CACHE_DIR=avx
+    fedkoopman reproduce all --data PATH --out there
 
 and compare:
 
@@ -42,10 +44,12 @@ def page(ours: dict[tuple[str, str], Claim], theirs: dict[tuple[str, str], Claim
     lines = [
         "# Verdicts on another kind of processor",
         "",
-        "Made by `benchmarks/other_processor.py`, whose head says how: the second directory was computed without "
-        "the instructions that came after AVX, which rounds as an older processor does.",
+        "Made by `benchmarks/other_processor.py`, whose head says how: the second directory was "
+        "computed without the instructions that came after AVX, which rounds as an older processor "
+        "does.",
         "",
-        f"Of {len(both)} claims, {moved} have other numbers there, and **{len(differ)} have another verdict**.",
+        f"Of {len(both)} claims, {moved} have other numbers there, and **{len(differ)} have "
+        "another verdict**.",
     ]
     if differ:
         lines += ["", "| item | claim | here | there |", "|---|---|---|---|"]
