@@ -5,7 +5,7 @@ the arms on free motion begin at the release of each trial. Two arms train on sa
 leaves out.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,3 +120,23 @@ def recordings(trials: Sequence[np.ndarray], releases: Sequence[int]) -> dict[st
             f"trial-{trial}-matched.csv": matched(states)[release : last + 1],
         }
     return found
+
+
+def inside(found: Mapping[str, np.ndarray]) -> dict[str, float]:
+    """Share of samples whose two angles lie in the range of the paper's test samples.
+
+    `papers` of the samples that it trains on, `after` of those after them; mean over both trials.
+
+    Arguments:
+        found: what `recordings` gives.
+    """
+    test = found["trial-3.csv"][:, ::2]
+
+    def share(states: np.ndarray) -> float:
+        angles = states[:, ::2]
+        return float(((angles >= test.min(axis=0)) & (angles <= test.max(axis=0))).all(1).mean())
+
+    return {
+        name: float(np.mean([share(found[f"trial-{trial}{end}.csv"]) for trial in (1, 2)]))
+        for name, end in (("papers", ""), ("after", "-after"))
+    }

@@ -49,7 +49,8 @@ LINK_NAMES = ("upper link", "lower link")
 def judge(found: Mapping[str, Measured]) -> Findings:
     """The runs, by label, with what `fig_double_pendulum` adds to them.
 
-    The first carries `motion` of the trials; some have `limits`, and scores on `parts`.
+    The first carries `motion` of the trials, and how many samples are `inside` the test's range;
+    some have `limits`, and scores on `parts`.
     """
     return shown(
         found.values(),
@@ -159,7 +160,7 @@ def excluded_claims(papers: Measured, every: Measured, others: Measured) -> tupl
     Arguments:
         papers, every, others: trained on the paper's samples, on all, on those after its own.
     """
-    start = "the excluded samples are"
+    start, near = "the excluded samples are", papers.table["inside"]
     learns = ratio(others.untrained("loss"), others.tail("loss")).above(
         INFORMED, f"{others.label}, untrained to final"
     )
@@ -172,8 +173,9 @@ def excluded_claims(papers: Measured, every: Measured, others: Measured) -> tupl
         all_of(
             f"{start} noninformative",
             [learns.opposite],
-            "the network learns from them alone; most of their angles lie turns away from the "
-            "test's, which is why they teach less about these",
+            f"the network learns from them alone; {100 * near['after']:.0f} % of them and "
+            f"{100 * near['papers']:.0f} % of the paper's samples have angles in the test's range, "
+            "others are turns away, which may be why they teach less about it",
             lead="test loss on the paper's test samples: ",
         ),
     )

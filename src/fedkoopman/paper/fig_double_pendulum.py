@@ -21,13 +21,13 @@ from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError
 from fedkoopman.paper import double_pendulum_arms as arms_of
 from fedkoopman.paper.arms import Runs
-from fedkoopman.paper.double_pendulum_arms import FOLDER, arms, recordings
+from fedkoopman.paper.double_pendulum_arms import FOLDER, arms, inside, recordings
 from fedkoopman.paper.double_pendulum_data import SOURCE, read_trials
 from fedkoopman.paper.double_pendulum_judging import judge
 from fedkoopman.paper.double_pendulum_limits import limits
 from fedkoopman.paper.double_pendulum_motion import motion, releases
 from fedkoopman.paper.double_pendulum_parts import parts_of, scored
-from fedkoopman.paper.items import FEW, Options, Tell
+from fedkoopman.paper.items import Options, Tell
 
 LIMITED = (arms_of.RANDOM, arms_of.FREE, arms_of.FREE_MATCHED)
 """Arms beside which `limits` stand: one for each kind of states."""
@@ -47,12 +47,12 @@ class DoublePendulum(Runs):
         """Write the slices, run the studies, and find what could be reached."""
         tell("measured data")
         trials = _trials(options)
-        files = slices(trials)
-        _write(options.runs / FOLDER, files)
+        _write(options.runs / FOLDER, slices(trials))
         found = super().compute(options, tell)
         tell("before and after the release")
         moved = motion(trials)
-        parts = parts_of(recordings(trials, releases(trials))["trial-3.csv"], moved[2]["release"])
+        states = recordings(trials, releases(trials))
+        parts = parts_of(states["trial-3.csv"], moved[2]["release"])
         for arm, table in zip(self.chosen(options), found["arms"], strict=True):
             if arm.study.recordings.test == ("trial-3.csv",):
                 run = options.runs / table["folder"]
@@ -60,7 +60,7 @@ class DoublePendulum(Runs):
             if arm.label in LIMITED:
                 tell(f"what one state tells of the next: {arm.label}")
                 table["limits"] = limits(arm.study, options.seed)
-        found["arms"][0]["motion"] = moved
+        found["arms"][0] |= {"motion": moved, "inside": inside(states)}
         return found
 
 
@@ -97,4 +97,4 @@ def _write(folder: Path, files: dict[str, bytes]) -> None:
             )
 
 
-ITEM = DoublePendulum(arms, judge, seeds=FEW)
+ITEM = DoublePendulum(arms, judge)

@@ -248,6 +248,14 @@ class TestStudies:
             for mine, theirs in zip(read(label), states, strict=True):
                 np.testing.assert_array_equal(mine, theirs)
 
+    def test_samples_in_the_range_of_the_test_are_counted(self) -> None:
+        """Angles alone count, and both must be in range."""
+        test = np.array([[0, 9, 0, 9], [1, -9, 2, 9.0]])
+        mine = np.array([[0.5, 99, 1, -99], [0.5, 0, 3, 0], [2, 0, 1, 0], [1, 0, 2, 0]])
+        files = {f"trial-{k}{end}.csv": mine for k in (1, 2) for end in ("", "-after")}
+        files |= {"trial-3.csv": test, "trial-2-after.csv": mine[1:2]}
+        assert arms.inside(files) == {"papers": 0.5, "after": 0.25}
+
     def test_the_data_is_part_of_the_settings(self, folder: Path, tmp_path: Path) -> None:
         options = Options(tmp_path / "runs", data=folder)
         turned = angle(2, 1)

@@ -70,6 +70,7 @@ def numbers(**scores: dict[str, float]) -> dict[str, Any]:
             }  # fmt: skip
         tables.append(table)
     tables[0]["motion"] = [MOTION, {**MOTION, "begins": 990, "used": [8.1, 16.3]}, MOTION]
+    tables[0]["inside"] = {"papers": 0.5, "after": 0.1}
     return json.loads(json.dumps({"arms": tables}))
 
 
