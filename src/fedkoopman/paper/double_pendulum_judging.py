@@ -25,15 +25,13 @@ from fedkoopman.paper.items import (
     Table,
 )
 from fedkoopman.paper.judging import (
-    all_of,
-    compared,
+    CONVERGES,
+    converges,
     curves,
     mean_and_spread,
-    number,
-    opposite,
-    ratio,
     shown,
 )
+from fedkoopman.paper.verdicts import all_of, compared, number, ratio
 
 HOLD = "persistence"
 VELOCITY = "angles advanced by their velocities"
@@ -52,10 +50,6 @@ LINEAR_PERFECT = "linear network, perfect data"
 LATER = "linear network, later samples"
 LATER_CONSECUTIVE = "linear network, consecutive windows, later samples"
 
-FALL = 5.0
-"""A score counts as low if it has fallen by this factor."""
-STAYS = 2.0
-"""A score has converged if its last slots are at most this many times its best ones before."""
 COLUMNS = ("loss", "l2", "l3", "E", "E1")
 
 
@@ -112,23 +106,11 @@ def _claims(found: Mapping[str, Measured]) -> tuple[Claim, ...]:
 
 def _converges(text: str, arm: Measured, metric: str) -> Claim:
     """Whether a score has fallen, and is at the end about as low as it has ever been."""
-    [fallen] = compared([("untrained to final", arm.untrained(metric), arm.tail(metric))], FALL)
-    length, values = arm.table["tail_slots"], arm.curves(metric)
-    windows = np.lib.stride_tricks.sliding_window_view(values, length, axis=1).mean(axis=-1)
-    before = windows[:, : max(arm.slots - 2 * length + 1, 1)]
-    risen = ratio(arm.tail(metric), before.min(axis=1))
-    ends = before.argmin(axis=1) + length
-    where = (
-        f"slot {ends.min()}" if ends.min() == ends.max() else f"slots {ends.min()} to {ends.max()}"
-    )
-    stays = (
-        opposite(risen.above(STAYS)),
-        f"final to the best {length} slots before {risen.words}, which ended at {where}",
-    )
+    fallen, stays = converges(arm, metric)
     causes = []
-    if fallen[0] == FAILS:
+    if fallen.verdict == FAILS:
         causes.append("it fell by less in these runs")
-    if stays[0] == FAILS:
+    if stays.verdict == FAILS:
         causes.append("it rises again after its best slots")
         if arm.label == CONSECUTIVE:
             causes.append("the last windows are later samples than the test's, which may be why")
@@ -204,9 +186,7 @@ def _notes(found: Mapping[str, Measured], limits: Mapping[str, Any]) -> tuple[st
         "either side, which the paper prints with its sign reversed. The studies' CSV files are in "
         "runs/double-pendulum-data.",
         "The paper does not say how 100 samples are taken in a slot: both readings are judged. "
-        f"“Low” is read as: at least {FALL:g} times below the untrained model's; “converges” as: "
-        f"the last slots are at most {STAYS:g} times the best as many before, which are chosen for "
-        "each seed after the fact.",
+        f"“Converges to a low level” is read as: it converges. {CONVERGES}",
         NOTE,
         "Persistence is the identity as lift with K = I. It is compared by ℓ₃ and E₁, which are in "
         "units of the states; ℓ₁, E₂ and so the loss and E depend on the scale of the lift too.",
@@ -301,13 +281,11 @@ def motion_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
     used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
     last = min(trial["last"] for trial in trials)
     falls = [
-        (
-            found.above(SUBSIDED),
-            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by "
-            f"{found.words}",
+        ratio(used[:, i], after[:, i]).above(
+            SUBSIDED,
+            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by",
         )
         for i, link in enumerate(LINK_NAMES)
-        for found in [ratio(used[:, i], after[:, i])]
     ]
     return (
         Claim(

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from fedkoopman.paper.items import DEPENDS, FAILS, HOLDS, UNDECIDED, Claim
+from fedkoopman.paper.items import FAILS, HOLDS, UNDECIDED, Claim
+from fedkoopman.paper.verdicts import RULE, Part, by_reading, every
 
 UKF, RESAMPLED = "UKF", "UKF with resampling"
 EKF, PARTICLE = "Extended Kalman filter", "Particle filter"
@@ -30,8 +31,6 @@ DEARER = 2.0
 """Costs above this factor are significantly higher."""
 FEWEST = 10
 """Fewest trajectories for which a bootstrap interval decides a claim."""
-DOUBT = 0.005
-"""A verdict needs a one-sided p-value below this: a two-sided interval of 99 %."""
 MORE = "more trajectories, in another directory, may decide (--trajectories)"
 
 
@@ -68,17 +67,10 @@ class Gap:
     above: float
     below: float
 
-
-def verdict_of(gaps: Sequence[Gap]) -> str:
-    """Whether all differences are above 0.
-
-    It holds if each is: no correction is needed, as all must be shown. It fails if one is below 0;
-    any of them might be by chance, so their p-values are corrected (Holm: the smallest, times how
-    many there are).
-    """
-    if max(gap.above for gap in gaps) < DOUBT:
-        return HOLDS
-    return FAILS if len(gaps) * min(gap.below for gap in gaps) < DOUBT else UNDECIDED
+    def part(self, count: int) -> Part:
+        """The statement, from so many trajectories."""
+        interval = f"interval {_signed(self.low)} to {_signed(self.high)}"
+        return Part("", self.above, self.below, f"{count} trajectories: {interval}")
 
 
 @dataclass(frozen=True)
@@ -159,15 +151,12 @@ class Judge:
         )
 
     def _claim(self, text: str, evidence: str, gaps: Sequence[Gap], why: str = "") -> Claim:
-        verdict = verdict_of(gaps)
-        # What the claim needs most: the interval that reaches furthest below 0.
-        least = min(gaps, key=lambda gap: gap.low)
         count = len(next(iter(self.scores.values())).each)
-        detail = f"{count} trajectories: interval {_signed(least.low)} to {_signed(least.high)}"
+        part = every([gap.part(count) for gap in gaps], evidence)
+        verdict = part.verdict
         reason = {HOLDS: "", FAILS: why, UNDECIDED: MORE}[verdict]
-        return Claim(
-            text, verdict, evidence, reason, detail=detail if verdict == UNDECIDED else ""
-        )
+        detail = part.detail if verdict == UNDECIDED else ""
+        return Claim(text, verdict, evidence, reason, detail=detail)
 
 
 def costs(scores: Sequence[Score]) -> tuple[Claim, Claim]:
@@ -210,7 +199,7 @@ def estimator_claims(
     """The statements of the paper's text, in its order, over all readings."""
     truths = dict.fromkeys(score.truth for score in scores)
     judged = {
-        truth: _under_one_reading(
+        f"truth by {truth}": _under_one_reading(
             Judge(
                 {(s.method, s.noise): s for s in scores if s.truth == truth},
                 {(s["method"], s["noise"]): s for s in spreads if s["truth"] == truth},
@@ -220,7 +209,7 @@ def estimator_claims(
         for truth in truths
     }
     first, *rest = (
-        by_reading(dict(zip(judged, claims, strict=True)))
+        by_reading(claims[0].text, dict(zip(judged, claims, strict=True)))
         for claims in zip(*judged.values(), strict=True)
     )
     dear, light = costs(scores)
@@ -250,24 +239,6 @@ def _under_one_reading(judge: Judge) -> tuple[Claim, ...]:
     )
 
 
-def by_reading(claims: Mapping[str, Claim]) -> Claim:
-    """One claim under several readings of the paper: what all say, or that it depends on them."""
-    first = next(iter(claims.values()))
-    same = len({claim.verdict for claim in claims.values()}) == 1
-    evidence = "; ".join(
-        f"truth by {truth}: {claim.evidence if same else f'{_worded(claim)}, {claim.evidence}'}"
-        for truth, claim in claims.items()
-    )
-    why = "; ".join(dict.fromkeys(claim.why for claim in claims.values() if claim.why))
-    detail = "; ".join(f"{truth}, {c.detail}" for truth, c in claims.items() if same and c.detail)
-    verdict = first.verdict if same else DEPENDS
-    return replace(first, verdict=verdict, evidence=evidence, why=why, detail=detail)
-
-
-def _worded(claim: Claim) -> str:
-    return f"{claim.verdict} ({claim.detail})" if claim.detail else claim.verdict
-
-
 def readings() -> str:
     """How we read the words of the paper's text."""
     close = f"{100 * (CLOSE - 1):.0f} %"
@@ -277,9 +248,8 @@ def readings() -> str:
         f"additional benefit” that ε is not lower. “Significantly” more costly is above {DEARER:g} "
         f"times the dearest of the others, “efficient” up to {DEARER:g} times the cheapest, at "
         "both noise levels and under both readings. Differences of ε are of the same trajectories, "
-        "with Student's 95 % intervals; those of 𝒱 have 95 % bootstrap intervals over trajectories "
-        "(percentiles). Verdicts are decided at 99 %; a claim with several parts fails by one of "
-        "them after Holm's correction."
+        "with Student's intervals; those of 𝒱 have bootstrap intervals over trajectories "
+        f"(percentiles). {RULE}"
     )
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.paper.items import Findings, Options, Panel, Series
-from fedkoopman.paper.judging import all_of, close, compared, curves, higher, ratio, shown, within
+from fedkoopman.paper.judging import close, curves, higher, shown
+from fedkoopman.paper.verdicts import all_of, compared, ratio
 
 SCHEMES = {
     "KF-FedKL": "kf-fedkl",
@@ -59,6 +60,10 @@ def judge(found: dict[str, Measured]) -> Findings:
                 "perfect data gives the lowest test loss",
                 higher("loss", [(ours, perfect), (central, perfect)]),
             ),
+            all_of(
+                "KF-FedKL is comparable to centralised training in terms of test loss",
+                close("loss", [(ours, central)], SIMILAR),
+            ),
             all_of("a single client has the largest prediction error", higher("E", single)),
             all_of(
                 "perfect data and centralised training have the lowest prediction error",
@@ -70,7 +75,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             ),
             all_of(
                 "one-step predictions of KF-FedKL are comparable to theirs",
-                [within(name, ratio(a, b), SIMILAR) for name, a, b in one_step(ours, best)],
+                [ratio(a, b).within(SIMILAR, name) for name, a, b in one_step(ours, best)],
             ),
             all_of(
                 "one-step predictions of a trajectory are poorest for a single client",

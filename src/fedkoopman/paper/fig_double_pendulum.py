@@ -27,7 +27,7 @@ from fedkoopman.errors import InputError
 from fedkoopman.paper import double_pendulum_judging as judging
 from fedkoopman.paper.arms import Arm, Runs
 from fedkoopman.paper.double_pendulum_data import SOURCE, read_trials
-from fedkoopman.paper.items import Options, Tell
+from fedkoopman.paper.items import FEW, Options, Tell
 
 if TYPE_CHECKING:
     from fedkoopman.federation.experiment import Experiment
@@ -217,4 +217,4 @@ def _with_one(x: States) -> States:
     return np.concatenate([x, np.ones((len(x), 1))], axis=1)
 
 
-ITEM = DoublePendulum(arms, judging.judge)
+ITEM = DoublePendulum(arms, judging.judge, seeds=FEW)

@@ -54,13 +54,24 @@ CATALOGUE = {
         About("fig-epochs", "Fig. 7e", "epochs of local training"),
         About("fig-restart", "Fig. 7f", "slots between restarts of the system"),
         About("theorem1", "Theorem 1", "the convergence bound, and what it bounds"),
+        About("text", "Sections I–IV", "what the text claims beside figures and tables"),
     )
 }
 """By name, in the paper's order."""
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be compared"
-UNDECIDED, DEPENDS = "undecided", "depends on the reading"
+HOLDS, FAILS = "holds", "does not hold"
+DEPENDS = "depends on the reading"
+"""It holds under one reading of the paper and not under another."""
+UNDECIDED = "undecided"
+"""More seeds or trajectories could tell."""
+OPEN = "cannot be compared"
+"""No number of ours could tell: the paper leaves out what one must know."""
+AUDITED = "measured by fedkoopman audit"
 AGREES, HIGHER, LOWER = "agrees", "higher", "lower"
+"""Of our number beside a printed one."""
+
+FEW, MANY = 5, 20
+"""Seeds of an item: the paper's number, and ours where that takes a minute or two."""
 
 Cell = str | float | int | None
 
@@ -71,11 +82,11 @@ class Claim:
 
     Attributes:
         text: what the paper says.
-        verdict: `HOLDS`, `FAILS` or `OPEN`.
+        verdict: one of `VERDICTS`.
         evidence: our numbers.
         why: what explains a difference, or why nothing can be said.
         ours: whether it is a statement of ours, put beside the paper's.
-        detail: of a verdict that statistics leave open, what they rest on.
+        detail: what belongs to the verdict, as "20 seeds: interval 0.9 to 1.2" where it is open.
     """
 
     text: str
@@ -84,6 +95,11 @@ class Claim:
     why: str = ""
     ours: bool = False
     detail: str = ""
+
+    @property
+    def told(self) -> str:
+        """The verdict as it is shown."""
+        return f"{self.verdict} ({self.detail})" if self.detail else self.verdict
 
 
 @dataclass(frozen=True)
@@ -202,7 +218,12 @@ class Findings:
 
     def left_open(self, why: str) -> "Findings":
         """The same numbers without a verdict."""
-        claims = tuple(replace(claim, verdict=OPEN, why=why) for claim in self.claims)
+        claims = tuple(
+            claim
+            if claim.verdict in (OPEN, AUDITED)
+            else replace(claim, verdict=UNDECIDED, why=why, detail="")
+            for claim in self.claims
+        )
         printed = tuple(replace(one, verdict=OPEN) for one in self.printed)
         return replace(self, claims=claims, printed=printed)
 
@@ -218,7 +239,7 @@ class Options:
 
     Attributes:
         runs: directory of the runs, which items share.
-        seeds: how many.
+        seeds: how many; None means as many as the item takes.
         seed: the first.
         fast: with few seeds and slots, to see that everything works.
         data: the measured double pendulum, a folder or the authors' zip.
@@ -226,16 +247,15 @@ class Options:
     """
 
     runs: Path
-    seeds: int = 5
+    seeds: int | None = None
     seed: int = 0
     fast: bool = False
     data: Path | None = None
     trajectories: int = 800
 
-    @property
-    def all_seeds(self) -> list[int]:
-        """The seeds of every run."""
-        return list(range(self.seed, self.seed + self.seeds))
+    def all_seeds(self, usual: int) -> list[int]:
+        """The seeds of a run, of which an item usually takes so many."""
+        return list(range(self.seed, self.seed + (self.seeds or usual)))
 
 
 class Tell(Protocol):
@@ -260,7 +280,7 @@ class Item(Protocol):
         """What they say, of numbers as they are read from JSON."""
 
 
-VERDICTS = (HOLDS, FAILS, DEPENDS, UNDECIDED, OPEN)
+VERDICTS = (HOLDS, DEPENDS, FAILS, UNDECIDED, OPEN, AUDITED)
 
 SPREAD = (
     "Bands and bars reach one standard deviation to either side; on a logarithmic axis they end at "
@@ -325,7 +345,7 @@ class Reproduced:
 def counts(items: Iterable[Reproduced]) -> dict[str, int]:
     """How many of the paper's claims have each verdict; those of our own do not count."""
     found = Counter(c.verdict for item in items for c in item.findings.claims if not c.ours)
-    return {verdict: found[verdict] for verdict in VERDICTS}
+    return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
 
 
 def printed_table(printed: Iterable[Printed]) -> Table:

@@ -12,13 +12,13 @@ from string import Template
 from typing import TYPE_CHECKING
 
 from fedkoopman.paper.items import (
+    AUDITED,
     DEPENDS,
     FAILS,
     FAST,
     HOLDS,
     OPEN,
     UNDECIDED,
-    VERDICTS,
     Claim,
     Reproduced,
     Table,
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 BADGES = {
     HOLDS: ("holds", "✓"),
-    FAILS: ("fails", "✗"),
     DEPENDS: ("open", "±"),
-    UNDECIDED: ("open", "~"),
-    OPEN: ("open", "?"),
+    FAILS: ("fails", "✗"),
+    UNDECIDED: ("open", "?"),
+    OPEN: ("open", "–"),
+    AUDITED: ("open", "→"),
 }
 """Class and sign of each verdict."""
 
@@ -88,7 +89,7 @@ def index_page(items: Sequence[Reproduced]) -> str:
     for item in items:
         address = escape(f"{item.name}/{item.name}.html")
         claims = "".join(
-            f"<li>{_badge(claim.verdict)} {escape(worded(claim))}"
+            f"<li>{_badge(claim.verdict, claim.told)} {escape(worded(claim))}"
             f'<span class="caption">{escape(claim.evidence)}</span></li>\n'
             for claim in item.findings.claims
         )
@@ -114,9 +115,9 @@ def _notice(items: Sequence[Reproduced]) -> list[str]:
     return [f'<p class="notice">{escape(which + FAST)}</p>']
 
 
-def _badge(verdict: str) -> str:
+def _badge(verdict: str, told: str = "") -> str:
     style, sign = BADGES[verdict]
-    return f'<span class="badge {style}">{sign} {escape(verdict)}</span>'
+    return f'<span class="badge {style}">{sign} {escape(told or verdict)}</span>'
 
 
 def _claim(claim: Claim) -> str:
@@ -124,7 +125,8 @@ def _claim(claim: Claim) -> str:
     rows = [(whose, claim.text), ("Ours", claim.evidence), ("Why", claim.why)]
     terms = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>\n" for name, text in rows if text)
     style, _ = BADGES[claim.verdict]
-    return f'<div class="claim {style}">{_badge(claim.verdict)}\n<dl>\n{terms}</dl></div>'
+    badge = _badge(claim.verdict, claim.told)
+    return f'<div class="claim {style}">{badge}\n<dl>\n{terms}</dl></div>'
 
 
 def _table(table: Table) -> str:
@@ -167,7 +169,7 @@ def item_markdown(item: Reproduced) -> str:
     """The figure, the table, the verdicts and the notes."""
     lines = [f"# {_markdown(item.paper)}: {_markdown(item.heading)}", ""]
     lines += _markdown_fast([item])
-    rows = [(worded(c), f"**{c.verdict}**", c.evidence, c.why) for c in item.findings.claims]
+    rows = [(worded(c), _verdict(c), c.evidence, c.why) for c in item.findings.claims]
     lines += _markdown_table(("claim", "verdict", "ours", "why"), rows, marked=(1,))
     lines += ["", *_markdown_body(item, f"{item.name}.png")]
     return "\n".join(lines) + "\n"
@@ -200,7 +202,7 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "",
     ]
     rows = [
-        (f"[{_markdown(i.paper)}](#{i.name})", worded(c), f"**{c.verdict}**", c.evidence, c.why)
+        (f"[{_markdown(i.paper)}](#{i.name})", worded(c), _verdict(c), c.evidence, c.why)
         for i in items
         for c in i.findings.claims
     ]
@@ -219,6 +221,11 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
             *_markdown_body(item, f"paper/{item.name}.png"),
         ]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(claim: Claim) -> str:
+    detail = f" ({_markdown(claim.detail)})" if claim.detail else ""
+    return f"**{_markdown(claim.verdict)}**{detail}"
 
 
 def _markdown_body(item: Reproduced, image: str) -> list[str]:
@@ -268,12 +275,9 @@ def _markdown_code(text: str) -> str:
 
 
 COLOURS = {
-    HOLDS: "green",
-    FAILS: "red",
-    DEPENDS: "yellow",
-    UNDECIDED: "yellow",
-    OPEN: "yellow",
-}
+    HOLDS: "green", FAILS: "red", DEPENDS: "magenta", UNDECIDED: "yellow", OPEN: "yellow",
+    AUDITED: "cyan",
+}  # fmt: skip
 LABEL = 24
 """Columns for a row's label; a longer one takes several lines where there is no room."""
 
@@ -297,7 +301,7 @@ def show(item: Reproduced) -> None:
         _print_table(console, table)
     for claim in item.findings.claims:
         style = COLOURS[claim.verdict]
-        console.print(Text.assemble((claim.verdict, f"bold {style}"), ": ", worded(claim)))
+        console.print(Text.assemble((claim.told, f"bold {style}"), ": ", worded(claim)))
         for line in filter(None, (claim.evidence, claim.why)):
             console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
 
@@ -326,12 +330,13 @@ def show_counts(items: Sequence[Reproduced]) -> None:
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True)
     grid.add_column("item", footer="all")
     grid.add_column("paper")
-    for verdict, count in counts(items).items():
+    every = counts(items)
+    for verdict, count in every.items():
         style = COLOURS[verdict]
         grid.add_column(Text(verdict, style=style), Text(str(count)), justify="right", style=style)
     for item in items:
         found = counts([item])
-        cells = [str(found[verdict] or "") for verdict in VERDICTS]
+        cells = [str(found.get(verdict, "")) for verdict in every]
         grid.add_row(*map(Text, (item.name, item.paper, *cells)))
     console.print(grid)
     if line := printed_counts(items):

@@ -52,9 +52,7 @@ def small_sample_range(
         again = random.integers(count, size=(BLOCK, count))
         few = np.take_along_axis(again, random.integers(count, size=(BLOCK, size)), axis=1)
         found.append(statistic(ours[few]))
-    tail = stats.norm.sf(
-        np.sqrt(count / (count - 1)) * stats.t.ppf(1 - (1 - LEVEL) / 2, count - 1)
-    )
+    tail = stats.norm.sf(np.sqrt(count / (count - 1)) * stats.t.ppf(1 - (1 - LEVEL) / 2, count - 1))
     # A quantile that is one of the values: infinite ones cannot be interpolated.
     low, high = np.quantile(np.concatenate(found), [tail, 1 - tail], method="inverted_cdf")
     return float(low), float(high)

@@ -3,17 +3,9 @@
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import HOLDS, OPEN, Claim, Findings, Options, Table
-from fedkoopman.paper.judging import (
-    UNDECIDED,
-    Interval,
-    all_of,
-    mean_and_spread,
-    number,
-    opposite,
-    ratio,
-    shown,
-)
+from fedkoopman.paper.items import Claim, Findings, Options, Table
+from fedkoopman.paper.judging import mean_and_spread, shown
+from fedkoopman.paper.verdicts import Interval, all_of, number, ratio, some, surely
 
 LOSSES = ("l1", "l2", "l3")
 FULL = "[1/3, 1/3, 1/3]"
@@ -55,7 +47,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             all_of(
                 "leaving out one or two losses makes these significantly higher",
                 [
-                    (changes[row, i].above(1.0), f"{row} ℓ{i + 1} {changes[row, i].words}")
+                    changes[row, i].above(1.0, f"{row} ℓ{i + 1}")
                     for row, i in left_out
                 ],
             ),
@@ -90,14 +82,21 @@ def judge(found: dict[str, Measured]) -> Findings:
 
 def _gains(kept: dict[tuple[str, int], Interval]) -> Claim:
     """Whether some of the losses that are kept get lower."""
-    lower = [key for key, change in kept.items() if change.high < 1]
-    higher = [key for key, change in kept.items() if change.low > 1]
-    told = "; ".join(f"{row} ℓ{i + 1} {kept[row, i].words}" for row, i in lower) or "none"
-    return Claim(
+    names = [f"{row} ℓ{i + 1}" for row, i in kept]
+    lower = [c.above(1.0, name).opposite for name, c in zip(names, kept.values(), strict=True)]
+    found = [part for part, sure in zip(lower, surely(lower), strict=True) if sure]
+    higher = sum(surely([part.opposite for part in lower]))
+    told = "; ".join(part.evidence for part in found) or "none"
+    return all_of(
         "leaving out some losses improves others that are kept",
-        HOLDS if lower else OPEN,
-        f"lower in {len(lower)}, higher in {len(higher)} of {len(kept)} cells; lower: {told}",
-        "" if lower else UNDECIDED,
+        [
+            some(
+                lower,
+                f"lower in {len(found)}, higher in {higher} of {len(kept)} cells (Holm); lower: "
+                f"{told}",
+            )
+        ],
+        "those that are kept get higher",
     )
 
 
@@ -112,12 +111,12 @@ def _row_claim(row: str, changes: list[Interval]) -> Claim:
     for i, (paper, ours) in enumerate(zip(expected, changes, strict=True)):
         name = f"ℓ{i + 1}"
         if paper >= CLEAR:
-            parts.append((ours.above(1.0), f"{name} up {ours.words}, paper ×{number(paper)}"))
+            part = ours.above(1.0, f"{name} up, paper ×{number(paper)}, ours")
+            parts.append(part)
             words.append(f"{name} blows up")
         elif paper <= 1 / CLEAR:
-            parts.append(
-                (opposite(ours.above(1.0)), f"{name} down {ours.words}, paper ×{number(paper)}")
-            )
+            part = ours.above(1.0, f"{name} down, paper ×{number(paper)}, ours")
+            parts.append(part.opposite)
             words.append(f"{name} shrinks")
     return all_of(f"{row} against equal weights: {', '.join(words)}", parts)
 

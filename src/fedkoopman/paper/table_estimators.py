@@ -196,9 +196,7 @@ def _cell(errors: Errors, seed: int) -> dict[str, Any]:
     }
 
 
-def spread_differences(
-    errors: Mapping[str, Errors], least: str, seed: int
-) -> list[dict[str, Any]]:
+def spread_differences(errors: Mapping[str, Errors], least: str, seed: int) -> list[dict[str, Any]]:
     """By how much the 𝒱 of methods is above that of one of them, with 95 % bootstrap intervals.
 
     `above` and `below` are one-sided p-values: the share of the samples in which a difference is

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.paper.items import FAILS, HOLDS, Claim
-from fedkoopman.paper.judging import number
+from fedkoopman.paper.verdicts import number
 
 Row = dict[str, Any]
 

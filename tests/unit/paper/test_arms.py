@@ -1,6 +1,7 @@
 """Studies of the items: equal experiments are equal studies, and --fast makes them small."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,15 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
     assert len(records) == 4
     assert item.compute(options, lambda _: None) == numbers
     assert {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")} == records
+    # More seeds are added; fewer, or others, are taken from all that are there.
+    more = item.compute(replace(options, seeds=3), lambda _: None)["arms"]
+    assert [one["seeds"] for one in more] == [[4, 5, 6]] * 2
+    assert more[0]["curves"]["E"][:2] == numbers["arms"][0]["curves"]["E"]
+    assert {p: p.read_bytes() for p in records} == records
+    [first, _] = item.compute(replace(options, seeds=1, seed=3), lambda _: None)["arms"]
+    assert first["seeds"] == [3]
+    again = item.compute(options, lambda _: None)["arms"]
+    assert [one["curves"] for one in again] == [one["curves"] for one in numbers["arms"]]
 
 
 def test_settings_tell_studies_and_seeds_apart() -> None:

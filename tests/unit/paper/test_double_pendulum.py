@@ -16,7 +16,7 @@ from fedkoopman.paper import double_pendulum_data as data
 from fedkoopman.paper import double_pendulum_judging as judging
 from fedkoopman.paper import fig_double_pendulum as item
 from fedkoopman.paper.arms import METRICS
-from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Options
+from fedkoopman.paper.items import FAILS, HOLDS, OPEN, UNDECIDED, Options
 
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")
 ROWS = 6201
@@ -271,7 +271,7 @@ def numbers(**scores: dict[str, float]) -> dict[str, Any]:
                 "seeds": list(range(5)), "tail_slots": 2, "seconds": 1.0, "rounds": 9.0,
                 "renewals": 4.0,
                 "curves": {m: np.outer(v * luck, shape).tolist() for m, v in values.items()},
-                "untrained": {m: (10 * luck).tolist() for m in METRICS},
+                "untrained": {m: (200 * luck).tolist() for m in METRICS},
                 "persistence": {"l3": [0.5] * 5, "E": [0.5] * 5},
                 "variance": [1.0] * 5,
             }
@@ -281,7 +281,7 @@ def numbers(**scores: dict[str, float]) -> dict[str, Any]:
     arms[0]["limits"] = {
         "names": ["a", "b", "c", "d"], "errors": errors, "estimates": [0.1] * 4, "test": [4, 90],
     }  # fmt: skip
-    arms[0]["motion"] = [MOTION, {**MOTION, "begins": 990, "used": [8.1, 16.3]}]
+    arms[0]["motion"] = [MOTION, {**MOTION, "begins": 990, "used": [8.001, 16.003]}]
     return json.loads(json.dumps({"arms": arms}))
 
 
@@ -289,13 +289,13 @@ class TestFindings:
     def verdicts(self, **scores: dict[str, float]) -> list[str]:
         return [claim.verdict for claim in item.ITEM.findings(numbers(**scores)).claims]
 
-    def test_a_fall_of_ten_is_low_and_errors_above_persistence_do_not_beat_it(self) -> None:
+    def test_a_great_fall_is_low_and_errors_above_persistence_do_not_beat_it(self) -> None:
         assert self.verdicts() == [HOLDS] * 4 + [HOLDS, HOLDS, OPEN] + [FAILS] * 5
 
-    def test_a_fall_of_less_than_five_in_one_reading_is_not_low(self) -> None:
+    def test_a_lesser_fall_in_one_reading_is_not_low(self) -> None:
         assert self.verdicts(consecutive_windows={"loss": 3.0})[:4] == [HOLDS, FAILS, HOLDS, HOLDS]
         assert self.verdicts(random_windows={"E": 3.0})[:4] == [HOLDS, HOLDS, FAILS, HOLDS]
-        assert self.verdicts(random_windows={"E": 2.0})[:4] == [HOLDS, HOLDS, OPEN, HOLDS]
+        assert self.verdicts(random_windows={"E": 2.0})[:4] == [HOLDS, HOLDS, UNDECIDED, HOLDS]
 
     def test_what_rises_after_its_best_slots_has_not_converged(self) -> None:
         found = item.ITEM.findings(numbers(consecutive_windows={"risen": 3.0})).claims

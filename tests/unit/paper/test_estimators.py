@@ -9,7 +9,7 @@ from scipy import stats
 
 from fedkoopman.paper import table_estimators as item
 from fedkoopman.paper.estimators_judging import EKF, PARTICLE, RESAMPLED, UKF, Score
-from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Claim
+from fedkoopman.paper.items import FAILS, HOLDS, UNDECIDED, Claim
 
 COUNT = 40
 
@@ -83,13 +83,13 @@ def verdict(found: dict[str, Claim], part: str) -> str:
     [
         ("UKF has the lowest error at Σ = I", {UKF: 0.9}, HOLDS),
         ("UKF has the lowest error at Σ = I", {EKF: 0.9}, FAILS),
-        ("UKF has the lowest error at Σ = I", {}, OPEN),
+        ("UKF has the lowest error at Σ = I", {}, UNDECIDED),
         ("no additional benefit", {RESAMPLED: 1.1}, HOLDS),
         ("no additional benefit", {RESAMPLED: 0.9}, FAILS),
-        ("no additional benefit", {}, OPEN),
+        ("no additional benefit", {}, UNDECIDED),
         ("comparably", {}, HOLDS),
         ("comparably", {PARTICLE: 1.05}, HOLDS),
-        ("comparably", {PARTICLE: 1.1}, OPEN),
+        ("comparably", {PARTICLE: 1.1}, UNDECIDED),
         ("comparably", {PARTICLE: 1.2}, FAILS),
         ("comparably", {PARTICLE: 0.8}, FAILS),
         ("competitive", {PARTICLE: 0.5}, HOLDS),
@@ -98,7 +98,7 @@ def verdict(found: dict[str, Claim], part: str) -> str:
         ("marginal", {RESAMPLED: 0.95}, HOLDS),
         ("marginal", {RESAMPLED: 0.8}, FAILS),
         ("marginal", {RESAMPLED: 1.1}, FAILS),
-        ("marginal", {}, OPEN),
+        ("marginal", {}, UNDECIDED),
         ("worst at Σ = 4I", {EKF: 1.2}, HOLDS),
         ("worst at Σ = 4I", {EKF: 0.9}, FAILS),
     ],
@@ -109,11 +109,11 @@ def test_verdicts_on_errors(part: str, errors: dict[str, float], expected: str) 
 
 @pytest.mark.parametrize(
     ("gaps", "expected"),
-    [((1, 1, 1), HOLDS), ((1, 0.3, 1), OPEN), ((1, 1, -1), FAILS), ((0.1, 0.1, -0.6), FAILS)],
+    [((1, 1, 1), HOLDS), ((1, 0.3, 1), UNDECIDED), ((1, 1, -1), FAILS), ((0.1, 0.1, -0.6), FAILS)],
 )
 def test_the_spread_is_judged_by_intervals(gaps: tuple[float, ...], expected: str) -> None:
     assert verdict(claims({}, gaps), "lowest spread 𝒱 at Σ = 4I") == expected
-    assert verdict(claims({}, gaps, count=9), "lowest spread 𝒱 at Σ = 4I") == OPEN
+    assert verdict(claims({}, gaps, count=9), "lowest spread 𝒱 at Σ = 4I") == UNDECIDED
 
 
 def test_costs_are_compared_with_the_dearest_and_the_cheapest() -> None:
@@ -131,4 +131,4 @@ def test_evidence_says_whose_difference_it_is_and_what_may_decide() -> None:
     assert "− EKF −0.2" in claim.evidence
     claim = found["resampling offers no additional benefit at Σ = I"]
     assert claim.evidence.startswith("paired difference UKF − resampled UKF ")
-    assert claim.verdict == OPEN and "--trajectories" in claim.why
+    assert claim.verdict == UNDECIDED and "--trajectories" in claim.why

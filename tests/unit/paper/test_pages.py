@@ -100,7 +100,7 @@ def test_the_index_counts_verdicts_over_all_items(item) -> None:
         *said(item, why=False),
         f"ours, not the paper's: {mine.text}",
         item.command.replace(item.name, f"{item.name} fig-noise"),
-        "✓ holds 2 ✗ does not hold 2 ? cannot be compared 2",
+        "✓ holds 2 ✗ does not hold 2 – cannot be compared 2",
     ):
         assert words in page.text
 
