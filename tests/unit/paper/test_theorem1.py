@@ -320,7 +320,9 @@ def test_both_forms_and_the_process_have_one_limit_of_what_matters(
 def test_the_forms_of_the_bound_fail_for_opposite_reasons(computed):
     """The printed form by the worst case, the derived one by the average; the reasons say so."""
     printed, derived, process = ITEM.findings(computed).claims[4:]
-    assert "the worst case changes it by no more than" in printed.why and "lacks η_t²" in printed.why
+    assert (
+        "the worst case changes it by no more than" in printed.why and "lacks η_t²" in printed.why
+    )
     assert "the average changes it by no more than" in derived.why
     assert "the worst case changes it by no more than" in process.why
 
