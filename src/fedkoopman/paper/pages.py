@@ -27,6 +27,7 @@ from fedkoopman.paper.items import (
     printed_counts,
     worded,
 )
+from fedkoopman.paper.verdicts import RULE
 from fedkoopman.reports.page import code, folded
 from fedkoopman.reports.tables import plain_console
 
@@ -186,11 +187,17 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "",
         "Figures, tables and verdicts on this page were written by `fedkoopman reproduce`; each "
         "item names its command. Readings of the paper's words (“similar”, “quickly”) and remarks "
-        "are ours, and stand in the notes. A verdict is computed from the numbers beside it. ± and "
-        "bands are standard deviations over seeds; every item's page names its seeds and holds the "
-        "exact study of every line. The same command gives the same numbers again, measured times "
-        "apart; another kind of processor may round the last digit otherwise, which training "
-        "magnifies: compare within the spread over seeds.",
+        "are ours, and stand in the notes. A verdict is computed from the numbers beside it. "
+        f"{RULE} ± and bands are standard deviations over seeds; every item's page names its seeds "
+        "and holds the exact study of every line.",
+        "",
+        "“Undecided” is what more seeds or trajectories could tell; “depends on the reading” what "
+        "holds under one reading of the paper and not under another; “cannot be compared” what no "
+        "number of ours could tell.",
+        "",
+        "The same command gives the same numbers again, measured times apart. Another kind of "
+        "processor rounds the last digit otherwise, which training magnifies: numbers then move "
+        "within their spread over seeds; `benchmarks/other_processor.py` compares the verdicts.",
         "",
         *_markdown_fast(items),
         *_markdown_table(
