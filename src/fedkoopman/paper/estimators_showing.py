@@ -41,7 +41,7 @@ PAPER = {
     PARTICLE: ((0.6814, 0.3241), (1.3843, 0.6324)),
 }
 """ε, 𝒱 at Σ = I and Σ = 4I."""
-PAPERS_TRAJECTORIES = 10
+PAPERS_TRAJECTORIES, ROUNDING = 10, 5e-5
 
 Cell = dict[str, Any]
 
@@ -102,7 +102,7 @@ def _printed(cells: Sequence[Cell]) -> tuple[Printed, ...]:
             for symbol, key, paper in zip("ε𝒱", ("error", "spread"), _papers(cell), strict=True):
                 low, high = cell[f"{key}_low"], cell[f"{key}_high"]
                 what = f"{symbol} of {name}, Σ = {level}, truth by {truth}"
-                verdict = verdict_on(paper, low, high)
+                verdict = verdict_on(paper, low, high, ROUNDING)
                 found.append(Printed(what, paper, cell[key], low, high, verdict))
     return tuple(found)
 
@@ -114,7 +114,7 @@ def _papers(cell: Cell) -> tuple[float, float]:
 
 def _agrees(cell: Cell, key: str) -> str:
     paper = _papers(cell)[("error", "spread").index(key)]
-    return verdict_on(paper, cell[f"{key}_low"], cell[f"{key}_high"])
+    return verdict_on(paper, cell[f"{key}_low"], cell[f"{key}_high"], ROUNDING)
 
 
 def _intervals_title() -> str:

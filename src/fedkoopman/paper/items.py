@@ -356,7 +356,7 @@ def printed_table(printed: Iterable[Printed]) -> Table:
         between = "–" if one.verdict == OPEN else f"{low} to {high}"
         verdict = f"{one.verdict} (our setting was chosen by it)" if one.fitted else one.verdict
         rows.append((one.what, _shown(one.paper), _shown(one.ours), between, verdict))
-    columns = ("number", "paper", "ours", "95 % range of ours, for samples as the paper's", "ours")
+    columns = ("number", "paper", "ours", "95 % range of ours", "ours")
     return Table(columns, tuple(rows))
 
 

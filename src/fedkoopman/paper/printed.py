@@ -58,11 +58,15 @@ def small_sample_range(
     return float(low), float(high)
 
 
-def verdict_on(paper: float, low: float, high: float) -> str:
-    """What ours is beside the paper's number, given the range from `small_sample_range`."""
+def verdict_on(paper: float, low: float, high: float, rounding: float = 0.0) -> str:
+    """What ours is beside the paper's number, given the range from `small_sample_range`.
+
+    Arguments:
+        rounding: half a unit of the last printed digit, by which the number may be off.
+    """
     if np.isnan(low) or np.isnan(high):
         return OPEN
-    if low <= paper <= high:
+    if low <= paper + rounding and paper - rounding <= high:
         return AGREES
     return HIGHER if paper < low else LOWER
 

@@ -75,6 +75,7 @@ def test_what_diverged_counts_as_infinite() -> None:
 def test_ours_is_higher_where_the_papers_lies_below_the_range(paper: float, expected: str) -> None:
     assert verdict_on(paper, 1.0, 2.0) == expected
     assert verdict_on(paper, np.nan, np.nan) == OPEN
+    assert verdict_on(paper, 1.0, 2.0, rounding=0.02) == AGREES
 
 
 def test_they_stand_in_a_table_of_their_own() -> None:
