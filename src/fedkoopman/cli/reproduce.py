@@ -30,7 +30,7 @@ fedkoopman reproduce fig-comparison --fast --out trial
 """
 ALL = "all"
 FAST_SEEDS, MOST_SEEDS = 2, 1000
-TRAJECTORIES = 200
+TRAJECTORIES = 800
 SHOWN = 3
 """Up to so many items are printed in full; of more, the verdicts are counted."""
 FAST = "made with --fast"

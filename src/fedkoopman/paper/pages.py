@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING
 
 from fedkoopman.paper.items import (
     AUDITED,
@@ -23,11 +24,15 @@ from fedkoopman.paper.items import (
     Table,
     commands,
     counts,
+    printed_counts,
     worded,
 )
 from fedkoopman.paper.verdicts import RULE
 from fedkoopman.reports.page import code, folded
 from fedkoopman.reports.tables import plain_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 BADGES = {
     HOLDS: ("holds", "✓"),
@@ -59,6 +64,8 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
             f'<p class="caption">{escape(item.caption)}</p>' if item.caption else "",
         ]
     parts += ["<h2>Table</h2>", _table(item.findings.table)]
+    for title, table in item.findings.all_tables:
+        parts += [f"<h2>{escape(title)}</h2>", _table(table)]
     if item.findings.notes:
         notes = "".join(f"<li>{escape(note)}</li>\n" for note in item.findings.notes)
         parts += ["<h2>Notes</h2>", f"<ul>\n{notes}</ul>"]
@@ -78,6 +85,7 @@ def index_page(items: Sequence[Reproduced]) -> str:
         'verdict computed from our numbers. The same as text: <a href="paper.md">paper.md</a></p>',
         *_notice(items),
         f'<dl class="facts">{facts}</dl>',
+        f"<p>{escape(_sentence(printed_counts(items)))}</p>" if printed_counts(items) else "",
     ]
     for item in items:
         address = escape(f"{item.name}/{item.name}.html")
@@ -196,6 +204,7 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
             ("verdict", "the paper's claims"), [(verdict, str(n)) for verdict, n in found.items()]
         ),
         "",
+        *([_markdown(_sentence(printed_counts(items))), ""] if printed_counts(items) else []),
         "## Every claim",
         "",
     ]
@@ -232,6 +241,8 @@ def _markdown_body(item: Reproduced, image: str) -> list[str]:
         lines += [f"![{_markdown(item.description)}]({image})", ""]
         lines += [_markdown(item.caption), ""] if item.caption else []
     lines += _markdown_table(item.findings.table.columns, item.findings.table.rows)
+    for title, table in item.findings.all_tables:
+        lines += ["", f"**{_markdown(title)}**", "", *_markdown_table(table.columns, table.rows)]
     lines += [""] + [f"- {_markdown(note)}" for note in item.findings.notes]
     return [*lines, "", f"Made by {_markdown_code(item.command)}."]
 
@@ -260,6 +271,10 @@ def _markdown(text: str) -> str:
     return re.sub(special, r"\\\g<0>", line)
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _markdown_code(text: str) -> str:
     """Text to be read letter by letter."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
@@ -279,9 +294,7 @@ GAP = 3
 
 def show(item: Reproduced) -> None:
     """Print the item's table and what it says about each of the paper's claims."""
-    from rich import box
     from rich.padding import Padding
-    from rich.table import Table as Grid
     from rich.text import Text
 
     console = plain_console()
@@ -289,7 +302,22 @@ def show(item: Reproduced) -> None:
     console.print(Text(f"{item.paper}: {item.heading}", style="bold"))
     if item.fast:
         console.print(Text(FAST, style="yellow"))
-    table = item.findings.table
+    _print_table(console, item.findings.table)
+    for title, table in item.findings.all_tables:
+        console.print(Text(title))
+        _print_table(console, table)
+    for claim in item.findings.claims:
+        style = COLOURS[claim.verdict]
+        console.print(Text.assemble((claim.told, f"bold {style}"), ": ", worded(claim)))
+        for line in filter(None, (claim.evidence, claim.why)):
+            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
+
+
+def _print_table(console: "Console", table: Table) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
     for group, widths in _groups(table, console.width):
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for i, width in zip(group, widths, strict=True):
@@ -297,11 +325,6 @@ def show(item: Reproduced) -> None:
         for row in table.rows:
             grid.add_row(*(Text(row[i]) for i in group))
         console.print(grid)
-    for claim in item.findings.claims:
-        style = COLOURS[claim.verdict]
-        console.print(Text.assemble((claim.told, f"bold {style}"), ": ", worded(claim)))
-        for line in filter(None, (claim.evidence, claim.why)):
-            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
 
 
 def show_counts(items: Sequence[Reproduced]) -> None:
@@ -323,6 +346,8 @@ def show_counts(items: Sequence[Reproduced]) -> None:
         cells = [str(found.get(verdict, "")) for verdict in every]
         grid.add_row(*map(Text, (item.name, item.paper, *cells)))
     console.print(grid)
+    if line := printed_counts(items):
+        console.print(Text(line))
     if any(item.fast for item in items):
         console.print(Text(FAST, style="yellow"))
 

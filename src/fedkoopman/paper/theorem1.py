@@ -83,6 +83,7 @@ class Theorem1:
         sizes = FAST if options.fast else FULL
         return {
             "version": NUMERICS,
+            "form": 2,
             "seed": options.seed,
             "problem": PROBLEM,
             "other_problems": OTHERS,

@@ -3,13 +3,16 @@
 import pytest
 
 from fedkoopman.paper.items import (
+    AGREES,
     FAILS,
     HOLDS,
+    LOWER,
     OPEN,
     Claim,
     Findings,
     Numbers,
     Panel,
+    Printed,
     Reproduced,
     Series,
     Table,
@@ -44,6 +47,13 @@ def item() -> Reproduced:
                 Panel("tail", "p", "E", (Series("0.9", slots, slots, (0.1, 0.1, 0.1)),)),
             ),
             notes=("Means over seeds 0 to 4.", f"> A note on {LABEL}"),
+            printed=(
+                Printed(f"E of {LABEL}", 1.25, 1.5, 1.125, 1.875, AGREES),
+                Printed("E at 0.9", 3.25, 1.5, 1.125, 1.875, LOWER),
+                Printed("E at 0.7", 1.75, 1.5, 1.125, 1.875, AGREES, fitted=True),
+                Printed("E at 0.5", 4.5, None, None, None, OPEN),
+            ),
+            tables=((f"A further table of {LABEL}", Table(("q", "F"), ((LABEL, "0.625"),))),),
             sources=((LABEL, 'name = "a"\nslots = 200'), ("0.9", 'name = "</code>"')),
         ),
     )

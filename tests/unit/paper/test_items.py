@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from fedkoopman.paper.items import (
+    AGREES,
     AUDITED,
     CATALOGUE,
     DEPENDS,
     FAILS,
+    HIGHER,
     HOLDS,
+    LOWER,
     OPEN,
     UNDECIDED,
     Findings,
@@ -157,6 +160,31 @@ THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
 def test_numbers_that_fall_the_other_way_do_not(name: str) -> None:
     findings = made(name, THE_OTHER_WAY[name])
     assert [c.text for c in findings.claims if c.verdict not in (FAILS, OPEN, AUDITED)] == []
+
+
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(1.0, AGREES), (1.1, HIGHER), (0.9, LOWER), (1.001, AGREES)]
+)
+def test_printed_ablation_cells_are_judged_but_those_that_were_fitted_are_told(
+    factor: float, expected: str
+) -> None:
+    """Our seeds differ by a hundredth, so means over five by about half of one."""
+    papers = import_module("fedkoopman.paper.table_ablation").PAPER
+
+    def scores(_: int, label: str) -> Scores:
+        return {f"l{i + 1}": factor * value for i, value in enumerate(papers[label])}
+
+    findings = made("table-ablation", scores, seeds=20)
+    found = {one.what: one for one in findings.printed}
+    assert len(found) == 21
+    assert found["ℓ2, weights [0, 0, 1]"].verdict == expected
+    assert found["ℓ1, weights [1, 0, 0]"].verdict == expected  # 8.27e-5: rounding is its own
+    assert found["ℓ2, weights [0, 1, 0]"].verdict == AGREES  # 0.002, rounded to a thousandth
+    fitted = [what for what, one in found.items() if one.fitted]
+    assert fitted == [f"ℓ{i}, weights [1/3, 1/3, 1/3]" for i in (1, 2, 3)]
+    text = " ".join(findings.notes)
+    assert "0.02, was chosen because" in text and "[0, 0, 1] ℓ3" in text
+    assert findings.numbers[-1].name == "printed"
 
 
 def test_an_ablation_row_must_blow_up_and_shrink_where_the_papers_does() -> None:
