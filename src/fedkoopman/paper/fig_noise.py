@@ -2,7 +2,7 @@
 
 from fedkoopman.config.study import Study
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import FEW, OPEN, Claim, Findings, Options
+from fedkoopman.paper.items import OPEN, Claim, Findings, Options
 from fedkoopman.paper.judging import CONVERGES, close, converges, curves, higher, shown
 from fedkoopman.paper.verdicts import all_of, every, ratio, trend
 
@@ -92,4 +92,4 @@ def _outcome(arm: Measured, usual: Measured) -> str:
     return f"{arm.label} converges: {verdict}, test loss to {usual.label} {against.words}"
 
 
-ITEM = Runs(arms, judge, seeds=FEW)
+ITEM = Runs(arms, judge)
