@@ -23,6 +23,7 @@ from fedkoopman.paper.verdicts import RULE, Part, by_reading, every
 UKF, RESAMPLED = "UKF", "UKF with resampling"
 EKF, PARTICLE = "Extended Kalman filter", "Particle filter"
 FILTERS = (UKF, RESAMPLED, EKF, PARTICLE)
+SMOOTHED = "UKF + smoother"
 SHORT = {RESAMPLED: "resampled UKF", EKF: "EKF", PARTICLE: "particle filter"}
 
 CLOSE = 1.1
@@ -130,6 +131,12 @@ class Judge:
             gaps = [replace(gap, above=1.0, below=1.0) for gap in gaps]
         return self._claim(text, evidence, gaps)
 
+    def smoothed(self, text: str) -> Claim:
+        """Whether smoothing lowers the UKF's ε at every noise level."""
+        levels = sorted({noise for _, noise in self.scores})
+        evidence = "; ".join(self.told(SMOOTHED, UKF, noise) for noise in levels)
+        return self._claim(text, evidence, [self.gap(UKF, SMOOTHED, noise) for noise in levels])
+
     def gap(self, a: str, b: str, noise: float, factor: float = 1.0) -> Gap:
         """The mean of factor · ε_a − ε_b."""
         mine, other = (np.array(self.scores[name, noise].each) for name in (a, b))
@@ -159,13 +166,15 @@ class Judge:
         return Claim(text, verdict, evidence, reason, detail=detail)
 
 
-def costs(scores: Sequence[Score]) -> tuple[Claim, Claim]:
+def costs(scores: Sequence[Score]) -> tuple[Claim, ...]:
     """What the text says of computation, by the time per trajectory in every case."""
     cases = sorted({(s.truth, s.noise) for s in scores})
     found = {(s.method, s.truth, s.noise): s.seconds for s in scores}
     seconds = {n: [found[n, *case] for case in cases] for n in FILTERS}
     dear = np.array(seconds[PARTICLE]) / np.max([seconds[n] for n in FILTERS[:3]], axis=0)
-    light = np.array(seconds[UKF]) / np.min([seconds[n] for n in FILTERS], axis=0)
+    cheapest = np.min([seconds[n] for n in FILTERS], axis=0)
+    light, extended = (np.array(seconds[n]) / cheapest for n in (UKF, EKF))
+    again = np.array(seconds[RESAMPLED]) / np.array(seconds[UKF])
     told = ", ".join(f"{n} {1e3 * np.mean(values):.3g}" for n, values in seconds.items())
 
     def judged(text: str, words: str, high: np.ndarray) -> Claim:
@@ -190,6 +199,16 @@ def costs(scores: Sequence[Score]) -> tuple[Claim, Claim]:
             f"the UKF at most {light.max():.3g} times the cheapest",
             light <= DEARER,
         ),
+        judged(
+            "the extended filter is computationally efficient",
+            f"the extended filter at most {extended.max():.3g} times the cheapest",
+            extended <= DEARER,
+        ),
+        judged(
+            "resampling introduces extra computational overhead (Section III)",
+            f"with resampling {again.min():.3g} to {again.max():.3g} times without",
+            again > 1,
+        ),
     )
 
 
@@ -212,9 +231,9 @@ def estimator_claims(
         by_reading(claims[0].text, dict(zip(judged, claims, strict=True)))
         for claims in zip(*judged.values(), strict=True)
     )
-    dear, light = costs(scores)
+    dear, *light = costs(scores)
     place = 5  # where the text speaks of costs
-    return (first, *rest[:place], dear, *rest[place:], light)
+    return (first, *rest[:place], dear, *rest[place:], *light)
 
 
 def _under_one_reading(judge: Judge) -> tuple[Claim, ...]:
@@ -236,6 +255,7 @@ def _under_one_reading(judge: Judge) -> tuple[Claim, ...]:
         judge.marginal_gain("the gain of resampling over the UKF at Σ = 4I is marginal", 4.0),
         judge.at_most("the particle filter remains competitive at Σ = 4I", PARTICLE, others, 4.0),
         judge.lowest("the extended filter is the worst at Σ = 4I", EKF, 4.0, -1),
+        judge.smoothed("the smoother improves the UKF's estimates (Section III)"),
     )
 
 

@@ -101,6 +101,12 @@ class TestConvergence:
         assert "best 2 slots before ×3 " in found.evidence and "rises again" in found.why
         assert verdicts(numbers(random_windows={"risen": 1.5}), low)[0] == HOLDS
 
+    def test_to_learn_is_to_converge_or_to_predict(self) -> None:
+        learns, better = "effectively learns", {"l3": 0.1, "E1": 0.1}
+        assert verdicts(numbers(), learns) == [DEPENDS]
+        assert verdicts(numbers(random_windows=better), learns) == [HOLDS]
+        assert verdicts(numbers(random_windows={"loss": 5.0}), learns) == [FAILS]
+
     def test_on_free_motion_both_scores_must(self) -> None:
         both = "test loss and prediction error converge"
         assert verdicts(numbers(), both) == [HOLDS, HOLDS]
@@ -208,8 +214,8 @@ class TestShown:
     def test_the_paper_s_claims_are_told_from_ours(self) -> None:
         claims = item.ITEM.findings(numbers()).claims
         papers = [claim.text for claim in claims if not claim.ours]
-        assert len(papers) == 8 and not any("persistence" in text for text in papers)
-        assert [claim.ours for claim in claims] == [False] * 8 + [True] * (len(claims) - 8)
+        assert len(papers) == 9 and not any("persistence" in text for text in papers)
+        assert [claim.ours for claim in claims] == [False] * 9 + [True] * (len(claims) - 9)
 
     def test_notes_are_of_the_runs(self) -> None:
         notes = " ".join(item.ITEM.findings(numbers()).notes)

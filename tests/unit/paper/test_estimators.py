@@ -11,7 +11,15 @@ from scipy import stats
 
 from fedkoopman.errors import ComputationError
 from fedkoopman.paper import table_estimators as item
-from fedkoopman.paper.estimators_judging import EKF, FILTERS, PARTICLE, RESAMPLED, UKF, Score
+from fedkoopman.paper.estimators_judging import (
+    EKF,
+    FILTERS,
+    PARTICLE,
+    RESAMPLED,
+    SMOOTHED,
+    UKF,
+    Score,
+)
 from fedkoopman.paper.items import AGREES, DEPENDS, FAILS, HIGHER, HOLDS, LOWER, UNDECIDED, Claim
 from fedkoopman.systems import Lorenz63
 
@@ -135,6 +143,9 @@ def verdict(found: dict[str, Claim], part: str) -> str:
         ("worst at Σ = 4I", {EKF: 1.2}, HOLDS),
         ("worst at Σ = 4I", {EKF: 0.9}, FAILS),
         ("worst at Σ = 4I", {}, UNDECIDED),
+        ("smoother improves", {SMOOTHED: 0.9}, HOLDS),
+        ("smoother improves", {SMOOTHED: 1.1}, FAILS),
+        ("smoother improves", {}, UNDECIDED),
     ],
 )
 def test_verdicts_on_errors(part: str, errors: dict[str, float], expected: str) -> None:
@@ -160,10 +171,15 @@ def test_the_spread_is_judged_by_intervals(gaps: tuple[float, ...], expected: st
 def test_costs_are_compared_with_the_dearest_and_the_cheapest() -> None:
     found = claims({}, seconds={PARTICLE: 30.0, RESAMPLED: 2.5})
     assert verdict(found, "costs significantly more") == HOLDS
-    assert verdict(found, "computationally efficient") == HOLDS
+    assert verdict(found, "the UKF is computationally efficient") == HOLDS
+    assert verdict(found, "the extended filter is computationally efficient") == HOLDS
+    assert verdict(found, "extra computational overhead") == HOLDS
     found = claims({}, seconds={PARTICLE: 30.0, RESAMPLED: 25.0, EKF: 0.3})
     assert verdict(found, "costs significantly more") == FAILS
-    assert verdict(found, "computationally efficient") == FAILS
+    assert verdict(found, "the UKF is computationally efficient") == FAILS
+    found = claims({}, seconds={EKF: 2.5, RESAMPLED: 0.9})
+    assert verdict(found, "the extended filter is computationally efficient") == FAILS
+    assert verdict(found, "extra computational overhead") == FAILS
 
 
 def test_one_of_several_parts_must_fail_after_holms_correction() -> None:
