@@ -48,7 +48,7 @@ def item() -> Reproduced:
             ),
             notes=("Means over seeds 0 to 4.", f"> A note on {LABEL}"),
             printed=(
-                Printed(f"E of {LABEL}", 1.25, 1.5, 1.125, 1.875, AGREES),
+                Printed("E of p < 0.3 & *a* | b", 1.25, 1.5, 1.125, 1.875, AGREES),
                 Printed("E at 0.9", 3.25, 1.5, 1.125, 1.875, LOWER),
                 Printed("E at 0.7", 1.75, 1.5, 1.125, 1.875, AGREES, fitted=True),
                 Printed("E at 0.5", 4.5, None, None, None, OPEN),
