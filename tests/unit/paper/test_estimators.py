@@ -271,3 +271,7 @@ def test_evidence_says_whose_difference_it_is_and_what_may_decide() -> None:
     assert claim.evidence.startswith("truth by eq. (1): paired difference UKF − resampled UKF ")
     assert claim.verdict == UNDECIDED and "--trajectories" in claim.why
     assert claim.told.startswith("undecided (40 trajectories: interval ")
+
+
+def test_the_page_has_the_same_words(as_on_the_page) -> None:
+    as_on_the_page("table-estimators", item.ITEM.findings(numbers_of({})))

@@ -275,3 +275,8 @@ def test_the_default_experiment_is_the_same_study_in_every_item() -> None:
                          "one state (μ = τ = 1)", "Threshold ρ = 5", "10 epochs", "ξ = 1")
     }  # fmt: skip
     assert len(same) == 1
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_page_has_the_same_words(name: str, as_on_the_page) -> None:
+    as_on_the_page(name, made(name, AS_CLAIMED[name]))
