@@ -1,7 +1,9 @@
 """Fig. 7b: prediction error against the probability of a successful observation."""
 
+from dataclasses import replace
+
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import Findings, Options
+from fedkoopman.paper.items import Findings, Options, Panel, Series
 from fedkoopman.paper.judging import against, curves, grows, higher, shown
 from fedkoopman.paper.verdicts import Part, all_of, dips
 
@@ -54,7 +56,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             ),
         ),
         panels=(
-            against("tail mean", "probability p", line, "E"),
+            _with_point(against("tail mean", "probability p", line, "E"), staggered),
             curves("over slots", [*line[:9:3], found["p = 0.95"], last, staggered], "E"),
         ),
         notes=(
@@ -69,6 +71,14 @@ def judge(found: dict[str, Measured]) -> Findings:
             "if one end is lower than all between.",
         ),
     )
+
+
+def _with_point(panel: Panel, arm: Measured) -> Panel:
+    """The panel with an arm at p = 1."""
+    error = arm.tail("E")
+    spread = float(error.std(ddof=1)) if len(error) > 1 else 0.0
+    point = Series(arm.label, [1.0], [float(error.mean())], [spread], style="points")
+    return replace(panel, series=(*panel.series, point))
 
 
 def _trainings(arm: Measured) -> str:

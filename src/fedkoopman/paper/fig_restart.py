@@ -129,8 +129,8 @@ def start_note(starts: Mapping[str, Any]) -> str:
         "states in [−10, 10]³) better than a trajectory that has gone on: for ξ ≥ 10 nine of ten "
         "segments or more begin on the attractor, far from 0. Error ‖x − x̃‖₁/d of the states that "
         f"train, after a restart and without one ({starts['trajectories']} trajectories): {parts}. "
-        "So the loss grows with ξ for two reasons, less diverse data and worse estimates; these "
-        "arms do not tell them apart."
+        "So the loss can grow with ξ for two reasons, less diverse data and worse estimates; "
+        "these arms do not tell them apart."
     )
 
 

@@ -1,5 +1,9 @@
 """A reproduced item whose texts are full of characters that mean something in HTML or Markdown."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from fedkoopman.paper.items import (
@@ -16,7 +20,9 @@ from fedkoopman.paper.items import (
     Reproduced,
     Series,
     Table,
+    worded,
 )
+from fedkoopman.paper.pages import _markdown
 
 LABEL = "p < 0.3 & [1, 0, 0] | *a* _b_ `c` <b>d</b> $e$ [f](g)"
 
@@ -57,3 +63,18 @@ def item() -> Reproduced:
             sources=((LABEL, 'name = "a"\nslots = 200'), ("0.9", 'name = "</code>"')),
         ),
     )
+
+
+@pytest.fixture(scope="session")
+def as_on_the_page() -> Callable[[str, Findings], None]:
+    """Checks that docs/paper.md has an item's claims in the words that the code has."""
+    page = Path(__file__).parents[3] / "docs" / "paper.md"
+    row = re.compile(r"^\| \[[^]]*\]\(#([\w-]+)\) \| (.*?) \| \*\*", re.MULTILINE)
+    rows = row.findall(page.read_text("utf-8"))
+
+    def check(name: str, findings: Findings) -> None:
+        on_page = [text for item, text in rows if item == name]
+        in_code = [_markdown(worded(claim)) for claim in findings.claims]
+        assert on_page == in_code, "docs/paper.md is older than the code: make paper DATA=…"
+
+    return check

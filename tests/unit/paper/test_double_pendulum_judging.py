@@ -295,3 +295,7 @@ class TestLimits:
         np.testing.assert_allclose(found["errors"][limits.HOLD], held, rtol=1e-12)
         assert max(found["errors"][limits.TRUE]) < 1e-20
         assert max(found["errors"][limits.TWO]) < 1e-20
+
+
+def test_the_page_has_the_same_words(as_on_the_page) -> None:
+    as_on_the_page("fig-double-pendulum", item.ITEM.findings(numbers()))

@@ -294,3 +294,8 @@ def test_estimates_begin_worse_where_the_trajectory_has_gone_on() -> None:
     found = fig_restart.start_errors(10, seed=3)
     assert found["continued"]["1 to 10"] > 2 * found["restarted"]["1 to 10"]
     assert found["continued"]["51 to 300"] < 2 * found["restarted"]["51 to 300"]
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_the_page_has_the_same_words(name: str, as_on_the_page) -> None:
+    as_on_the_page(name, made(name, AS_CLAIMED[name]))

@@ -365,3 +365,7 @@ def test_what_the_item_shows(computed):
     assert len(found.panels) == 3
     for series in (series for panel in found.panels for series in panel.series):
         assert len(series.x) == len(series.y)
+
+
+def test_the_page_has_the_same_words(computed, as_on_the_page):
+    as_on_the_page("theorem1", ITEM.findings(computed))
