@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import Claim, Findings, Options
+from fedkoopman.paper.items import SOME, Claim, Findings, Options
 from fedkoopman.paper.judging import against, curves, grows, shown
 from fedkoopman.paper.verdicts import (
     Values,
@@ -127,4 +127,4 @@ def _early(arm: Measured) -> Values:
     return arm.curves("E")[:, : max(1, int(EARLY * arm.slots))].mean(axis=1)
 
 
-ITEM = Runs(arms, judge)
+ITEM = Runs(arms, judge, seeds=SOME)

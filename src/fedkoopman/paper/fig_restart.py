@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import FEW, Findings, Options, Tell
+from fedkoopman.paper.items import SOME, Findings, Options, Tell
 from fedkoopman.paper.judging import CONVERGES, against, converges, curves, shown
 from fedkoopman.paper.verdicts import all_of, trend
 
@@ -134,4 +134,4 @@ def start_note(starts: Mapping[str, Any]) -> str:
     )
 
 
-ITEM = Restarts(arms, judge, seeds=FEW)
+ITEM = Restarts(arms, judge, seeds=SOME)

@@ -70,8 +70,8 @@ AUDITED = "measured by fedkoopman audit"
 AGREES, HIGHER, LOWER = "agrees", "higher", "lower"
 """Of our number beside a printed one."""
 
-FEW, MANY = 5, 20
-"""Seeds of an item: the paper's number, and ours where that takes a minute or two."""
+FEW, SOME, MANY = 5, 10, 20
+"""Seeds of an item: the paper's number, and more the less a seed takes."""
 
 Cell = str | float | int | None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedkoopman.paper.arms import METRICS, Measured
 from fedkoopman.paper.items import Claim, Findings, Numbers, Panel, Series, Table
-from fedkoopman.paper.verdicts import RULE, Part, Values, compared, fact, number, ratio
+from fedkoopman.paper.verdicts import BEYOND, RULE, Part, Values, compared, fact, number, ratio
 
 FALL = 100.0
 """A score has converged if it is at the end so many times below the untrained model's, …"""
@@ -32,10 +32,10 @@ def converges(arm: Measured, metric: str = "loss") -> tuple[Part, Part]:
     )
     risen = ratio(arm.tail(metric), before.min(axis=1))
     fallen = ratio(arm.untrained(metric), arm.tail(metric))
-    stays = risen.above(STAYS, f"final to the best {length} slots before")
+    stays = risen.below(STAYS, f"final to the best {length} slots before")
     return (
         fallen.above(FALL, f"{arm.label}, untrained to final {NAMES[metric]}"),
-        replace(stays.opposite, evidence=f"{stays.evidence}, which ended at {where}"),
+        replace(stays, evidence=f"{stays.evidence}, which ended at {where}"),
     )
 
 
@@ -190,7 +190,7 @@ def _seeds_note(arm: Measured, shared: bool) -> str:
             if shared
             else "; settings share seeds, but not what is drawn from them. "
         )
-        + RULE
+        + f"{RULE} {BEYOND}"
     )
 
 

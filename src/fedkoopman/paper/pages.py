@@ -27,7 +27,7 @@ from fedkoopman.paper.items import (
     printed_counts,
     worded,
 )
-from fedkoopman.paper.verdicts import RULE
+from fedkoopman.paper.verdicts import BEYOND, RULE
 from fedkoopman.reports.page import code, folded
 from fedkoopman.reports.tables import plain_console
 
@@ -188,8 +188,8 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "Figures, tables and verdicts on this page were written by `fedkoopman reproduce`; each "
         "item names its command. Readings of the paper's words (“similar”, “quickly”) and remarks "
         "are ours, and stand in the notes. A verdict is computed from the numbers beside it. "
-        f"{RULE} ± and bands are standard deviations over seeds; every item's page names its seeds "
-        "and holds the exact study of every line.",
+        f"{RULE} {BEYOND} ± and bands are standard deviations over seeds; every item's page names "
+        "its seeds and holds the exact study of every line.",
         "",
         "“Undecided” is what more seeds or trajectories could tell; “depends on the reading” what "
         "holds under one reading of the paper and not under another; “cannot be compared” what no "

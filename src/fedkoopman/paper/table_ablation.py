@@ -138,9 +138,9 @@ def _printed_notes(seeds: int) -> tuple[str, ...]:
 def _gains(kept: dict[tuple[str, int], Interval]) -> Claim:
     """Whether some of the losses that are kept get lower."""
     names = [f"{row} ℓ{i + 1}" for row, i in kept]
-    lower = [c.above(1.0, name).opposite for name, c in zip(names, kept.values(), strict=True)]
+    lower = [c.below(1.0, name) for name, c in zip(names, kept.values(), strict=True)]
     found = [part for part, sure in zip(lower, surely(lower), strict=True) if sure]
-    higher = sum(surely([part.opposite for part in lower]))
+    higher = sum(surely([change.above(1.0) for change in kept.values()]))
     told = "; ".join(part.evidence for part in found) or "none"
     return all_of(
         "leaving out some losses improves others that are kept",
@@ -170,8 +170,8 @@ def _row_claim(row: str, changes: list[Interval]) -> Claim:
             parts.append(part)
             words.append(f"{name} blows up")
         elif paper <= 1 / CLEAR:
-            part = ours.above(1.0, f"{name} down, paper ×{number(paper)}, ours")
-            parts.append(part.opposite)
+            part = ours.below(1.0, f"{name} down, paper ×{number(paper)}, ours")
+            parts.append(part)
             words.append(f"{name} shrinks")
     return all_of(f"{row} against equal weights: {', '.join(words)}", parts)
 

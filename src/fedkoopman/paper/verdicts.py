@@ -4,8 +4,9 @@ All arms of an item share their seeds, and with them trajectories, noise and the
 that they are compared in pairs. Scores are positive and spread over orders of magnitude: logarithms
 are compared, by Student's t.
 
-Intervals are shown at 95 %. A verdict needs more, 99 %: results near a line move over it from one
-kind of processor to another, and are told as undecided instead.
+Intervals are shown at 95 %. A verdict needs more: 99 %, and for "above" or "below" a line 5 %
+beyond it. Results near a line move over it from one kind of processor to another, and are told as
+undecided instead.
 
 A claim of several parts holds if every part does at that level, which needs no correction (an
 intersection-union test: Berger, Technometrics 24, 1982). That one part of several fails, or that
@@ -25,6 +26,8 @@ Values = NDArray[np.float64]
 
 LEVEL = 0.005
 """Largest p-value, to one side, that decides: both sides together leave 99 %."""
+MARGIN = 1.05
+"""A ratio is above a line if it is so by this factor; it is not if it is below the line."""
 SHOWN = 0.95
 """Level of the intervals that are shown."""
 
@@ -33,6 +36,7 @@ RULE = (
     "machine. A claim of several parts holds if every part does; that one of them fails is tested "
     "with Holm's correction for their number."
 )
+BEYOND = "For the same reason a ratio is “higher” or “lower” only if it is so by 5 %."
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,12 @@ class Interval:
 
     def above(self, bound: float, name: str = "") -> "Part":
         """That the ratio lies above a bound; `name` begins the evidence."""
-        holds, fails = self._chances(bound)
+        holds, fails = self._chances(bound * MARGIN)[0], self._chances(bound)[1]
+        return Part(f"{name} {self.words}".strip(), holds, fails, self.detail)
+
+    def below(self, bound: float, name: str = "") -> "Part":
+        """That the ratio lies below a bound."""
+        holds, fails = self._chances(bound / MARGIN)[1], self._chances(bound)[0]
         return Part(f"{name} {self.words}".strip(), holds, fails, self.detail)
 
     def within(self, factor: float, name: str = "") -> "Part":
@@ -257,7 +266,7 @@ def dips(labels: Sequence[str], values: Sequence[Values]) -> Part:
         for what, end in zip(("falls", "rises"), ends, strict=True)
     ]
     lower = some([every([gaps[end, i].above(1.0) for end in ends]) for i in inner])
-    slope = some([every([gaps[end, i].above(1.0).opposite for i in inner]) for end in ends])
+    slope = some([every([gaps[end, i].below(1.0) for i in inner]) for end in ends])
     weakest = max((gaps[end, lowest] for end in ends), key=lambda gap: gap.above(1.0).holds)
     return Part("; ".join(told), lower.holds, slope.holds, weakest.detail)
 

@@ -156,7 +156,7 @@ class TestSamples:
     def test_excluded_samples_are_informative_if_the_loss_falls_tenfold(self) -> None:
         nothing = "the excluded samples are noninformative"
         alone = "trained_on_samples_after_6000"
-        assert verdicts(numbers(**{alone: {"loss": 31.0}}), nothing) == [HOLDS]
+        assert verdicts(numbers(**{alone: {"loss": 33.0}}), nothing) == [HOLDS]
         assert verdicts(numbers(**{alone: {"loss": 29.0}}), nothing) == [FAILS]
 
     def test_the_equation_explains_if_more_than_half_in_every_trial(self) -> None:

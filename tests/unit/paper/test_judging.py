@@ -11,6 +11,7 @@ from fedkoopman.paper.items import DEPENDS, FAILS, HOLDS, UNDECIDED, Claim
 from fedkoopman.paper.judging import converges, settled
 from fedkoopman.paper.verdicts import (
     LEVEL,
+    MARGIN,
     Interval,
     Part,
     all_of,
@@ -63,10 +64,15 @@ def test_intervals_hold_their_level() -> None:
 
 def test_p_values_are_those_of_the_one_sided_paired_t_test(pairs) -> None:
     a, b = pairs
-    part = ratio(a, b).above(1.2)
-    logs = np.log(a), np.log(1.2 * b)
-    np.testing.assert_allclose(part.holds, stats.ttest_rel(*logs, alternative="greater").pvalue)
-    np.testing.assert_allclose(part.fails, stats.ttest_rel(*logs, alternative="less").pvalue)
+    part, other = ratio(a, b).above(1.2), ratio(a, b).below(1.2)
+
+    def chance(bound: float, side: str) -> float:
+        return float(stats.ttest_rel(np.log(a), np.log(bound * b), alternative=side).pvalue)
+
+    np.testing.assert_allclose(part.holds, chance(1.2 * MARGIN, "greater"))
+    np.testing.assert_allclose(part.fails, chance(1.2, "less"))
+    np.testing.assert_allclose(other.holds, chance(1.2 / MARGIN, "less"))
+    np.testing.assert_allclose(other.fails, chance(1.2, "greater"))
 
 
 def test_a_verdict_needs_more_than_the_interval_that_is_shown() -> None:
@@ -75,8 +81,8 @@ def test_a_verdict_needs_more_than_the_interval_that_is_shown() -> None:
     inner = np.log(1.5 / 1.2) / stats.t.ppf(0.975, 19)
     edge = 1.5 / np.exp(inner * stats.t.ppf(0.995, 19))
     assert found.above(1.199).verdict == UNDECIDED
-    assert found.above(edge * 1.0001).verdict == UNDECIDED
-    assert found.above(edge * 0.9999).verdict == HOLDS
+    assert found.above(edge / MARGIN * 1.0001).verdict == UNDECIDED
+    assert found.above(edge / MARGIN * 0.9999).verdict == HOLDS
     assert found.above(1.5**2 / edge * 0.9999).verdict == UNDECIDED
     assert found.above(1.5**2 / edge * 1.0001).verdict == FAILS
     assert found.above(1.0).detail == "20 seeds: interval 1.2 to 1.88"
@@ -99,7 +105,8 @@ def test_one_seed_decides_nothing_and_what_diverged_is_above_all() -> None:
     assert ratio(b, a).above(1e-9).verdict == FAILS
     assert ratio(a, a).above(1.0).verdict == UNDECIDED and "not finite" in ratio(a, a).words
     same = ratio(b, b)
-    assert [same.above(x).verdict for x in (0.9, 1.0, 1.1)] == [HOLDS, UNDECIDED, FAILS]
+    assert [same.above(x).verdict for x in (0.9, 0.98, 1.1)] == [HOLDS, UNDECIDED, FAILS]
+    assert [same.below(x).verdict for x in (0.9, 1.02, 1.1)] == [FAILS, UNDECIDED, HOLDS]
 
 
 HOLD, FAIL, LEAVE = fact(True, "a"), fact(False, "b"), Part("c", 0.2, 0.8, "5 seeds")
