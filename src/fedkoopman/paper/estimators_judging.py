@@ -18,7 +18,7 @@ import numpy as np
 from scipy import stats
 
 from fedkoopman.paper.items import FAILS, HOLDS, UNDECIDED, Claim
-from fedkoopman.paper.verdicts import RULE, Part, by_reading, every
+from fedkoopman.paper.verdicts import HOLM, RULE, Part, by_reading, every
 
 UKF, RESAMPLED = "UKF", "UKF with resampling"
 EKF, PARTICLE = "Extended Kalman filter", "Particle filter"
@@ -74,7 +74,7 @@ class Gap:
 
     def part(self, count: int) -> Part:
         """The statement, from so many trajectories."""
-        interval = f"interval {_signed(self.low)} to {_signed(self.high)}"
+        interval = f"interval {_signed(self.low)} to {_signed(self.high)} at 95 %"
         return Part("", self.above, self.below, f"{count} trajectories: {interval}")
 
 
@@ -141,15 +141,17 @@ class Judge:
         evidence = "; ".join(self.told(SMOOTHED, UKF, noise) for noise in levels)
         return self._claim(text, evidence, [self.gap(UKF, SMOOTHED, noise) for noise in levels])
 
+    def grows_with_noise(self, text: str) -> Claim:
+        """Whether the smoothed estimates' ε is larger at Σ = 4I than at Σ = I."""
+        low, high = (np.array(self.scores[SMOOTHED, noise].each) for noise in (1.0, 4.0))
+        gap = _mean_gap(high - low)
+        evidence = f"ε of {SMOOTHED}: {low.mean():.3f} at Σ = I, {high.mean():.3f} at Σ = 4I"
+        return self._claim(text, evidence, [gap])
+
     def gap(self, a: str, b: str, noise: float, factor: float = 1.0) -> Gap:
         """The mean of factor · ε_a − ε_b."""
         mine, other = (np.array(self.scores[name, noise].each) for name in (a, b))
-        each = factor * mine - other
-        middle, error, rest = float(each.mean()), float(stats.sem(each)), len(each) - 1
-        half = float(stats.t.ppf(0.975, rest)) * error
-        with np.errstate(divide="ignore", invalid="ignore"):
-            above = float(stats.t.sf(np.float64(middle) / error, rest))
-        return Gap(middle - half, middle + half, above, 1 - above)
+        return _mean_gap(factor * mine - other)
 
     def told(self, a: str, b: str, noise: float) -> str:
         """The difference in words."""
@@ -168,6 +170,15 @@ class Judge:
         reason = {HOLDS: "", FAILS: why, UNDECIDED: MORE}[verdict]
         detail = part.detail if verdict == UNDECIDED else ""
         return Claim(text, verdict, evidence, reason, detail=detail)
+
+
+def _mean_gap(each: np.ndarray) -> Gap:
+    """The mean of differences, trajectory by trajectory."""
+    middle, error, rest = float(each.mean()), float(stats.sem(each)), len(each) - 1
+    half = float(stats.t.ppf(0.975, rest)) * error
+    with np.errstate(divide="ignore", invalid="ignore"):
+        above = float(stats.t.sf(np.float64(middle) / error, rest))
+    return Gap(middle - half, middle + half, above, 1 - above)
 
 
 def costs(scores: Sequence[Score]) -> tuple[Claim, ...]:
@@ -261,6 +272,9 @@ def _under_one_reading(judge: Judge) -> tuple[Claim, ...]:
         judge.marginal_gain("the gain of resampling over the UKF at Σ = 4I is marginal", 4.0),
         judge.at_most("the particle filter remains competitive at Σ = 4I", PARTICLE, others, 4.0),
         judge.lowest("the extended filter is the worst at Σ = 4I", EKF, 4.0, -1),
+        judge.grows_with_noise(
+            "the noise level reflects the magnitude of errors in the estimates (Section V)"
+        ),
         judge.smoothed("the smoother improves the UKF's estimates (Section III)"),
     )
 
@@ -276,7 +290,7 @@ def readings() -> str:
         f"“overhead” {NOTICED:g} times, at "
         "both noise levels and under both readings. Differences of ε are of the same trajectories, "
         "with Student's intervals; those of 𝒱 have bootstrap intervals over trajectories "
-        f"(percentiles). {RULE}"
+        f"(percentiles). {RULE} {HOLM}"
     )
 
 

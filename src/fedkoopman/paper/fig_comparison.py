@@ -61,6 +61,11 @@ def judge(found: dict[str, Measured]) -> Findings:
                 higher("loss", single),
             ),
             all_of(
+                "collaborative training improves generalisation (Section II)",
+                (*higher("loss", [(alone, ours)]), *higher("E", [(alone, ours)])),
+                lead="test loss and prediction error: ",
+            ),
+            all_of(
                 "the other three reach similar test losses",
                 close("loss", itertools.combinations(others, 2), SIMILAR),
             ),

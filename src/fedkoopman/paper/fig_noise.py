@@ -39,6 +39,7 @@ def judge(found: dict[str, Measured]) -> Findings:
     shake = {label: arm.fluctuation("loss") for label, arm in found.items()}
     more = trend([1 + i for i in range(CLIENTS + 1)], [shake[label] for label in MIXED])
     level = trend([1, *LEVELS], [shake[label] for label in (MIXED[0], *ALL_NOISY)])
+    harm = trend([1, *LEVELS], [found[label].tail("loss") for label in (MIXED[0], *ALL_NOISY)])
     return shown(
         found.values(),
         claims=(
@@ -51,9 +52,8 @@ def judge(found: dict[str, Measured]) -> Findings:
                 [level.above(1.0, "per tenfold noise of all clients")],
             ),
             all_of(
-                "noisy clients impair the convergence",
-                higher("loss", [(found[MIXED[-1]], found[MIXED[0]])]),
-                lead="test loss: ",
+                "excessive noise impairs the convergence",
+                [harm.above(1.0, "test loss per tenfold noise of all clients")],
             ),
             all_of(
                 "averaging mitigates the noise of few clients",
@@ -75,8 +75,9 @@ def judge(found: dict[str, Measured]) -> Findings:
             curves("all clients noisy", [found[label] for label in (MIXED[0], *ALL_NOISY)], "loss"),
         ),
         notes=(
-            "Fluctuation is the standard deviation of the test loss over the last slots of a seed; "
-            "trends come from a line through each seed's logarithms.",
+            "Fluctuation is the standard deviation of the test loss over the last slots of a seed, "
+            "which grows with the loss itself; trends come from a line through each seed's "
+            "logarithms.",
             CONVERGES,
             f"“Mitigates” is read as: all clients at {NOISY} I harm the test loss, while with one "
             f"of them it stays within a factor of {MILD:g}.",

@@ -61,9 +61,9 @@ CATALOGUE = {
 
 HOLDS, FAILS = "holds", "does not hold"
 DEPENDS = "depends on the reading"
-"""It holds under one reading of the paper and not under another."""
+"""It holds under one reading of the paper and is not shown to hold under another."""
 UNDECIDED = "undecided"
-"""More seeds or trajectories could tell."""
+"""More seeds or trajectories could tell, or the difference is too small to count."""
 OPEN = "cannot be compared"
 """No number of ours could tell: the paper leaves out what one must know."""
 AUDITED = "measured by fedkoopman audit"
@@ -356,7 +356,7 @@ def printed_table(printed: Iterable[Printed]) -> Table:
         between = "–" if one.verdict == OPEN else f"{low} to {high}"
         verdict = f"{one.verdict} (our setting was chosen by it)" if one.fitted else one.verdict
         rows.append((one.what, _shown(one.paper), _shown(one.ours), between, verdict))
-    columns = ("number", "paper", "ours", "95 % range of ours", "ours")
+    columns = ("number", "paper", "ours", "95 % range of as few of ours", "ours is")
     return Table(columns, tuple(rows))
 
 

@@ -8,7 +8,17 @@ import numpy as np
 
 from fedkoopman.paper.arms import METRICS, Measured
 from fedkoopman.paper.items import Claim, Findings, Numbers, Panel, Series, Table
-from fedkoopman.paper.verdicts import BEYOND, RULE, Part, Values, compared, fact, number, ratio
+from fedkoopman.paper.verdicts import (
+    BEYOND,
+    HOLM,
+    RULE,
+    Part,
+    Values,
+    compared,
+    fact,
+    number,
+    ratio,
+)
 
 FALL = 100.0
 """A score has converged if it is at the end so many times below the untrained model's, …"""
@@ -17,7 +27,7 @@ STAYS = 2.0
 CONVERGES = (
     f"“Converges” has one meaning on all pages: the mean over the last slots is at least {FALL:g} "
     f"times below the untrained model's, and at most {STAYS:g} times the best mean over as many "
-    "slots before, which is chosen for each seed after the fact."
+    "slots before, which is chosen for each seed after the fact (each with the margin of 5 %)."
 )
 
 
@@ -190,7 +200,7 @@ def _seeds_note(arm: Measured, shared: bool) -> str:
             if shared
             else "; settings share seeds, but not what is drawn from them. "
         )
-        + f"{RULE} {BEYOND}"
+        + f"{RULE} {BEYOND} {HOLM}"
     )
 
 

@@ -115,7 +115,7 @@ def claims(kf: Measured, shared: Measured, alone: Measured) -> tuple[Claim, ...]
             ),
         ),
         all_of(
-            "federated on raw observations, one model serves no mechanism: it is worse than "
+            "federated on raw observations, one model serves its clients badly: worse than "
             "holding the last observation, and than a client alone",
             compared(
                 [

@@ -27,7 +27,7 @@ from fedkoopman.paper.items import (
     printed_counts,
     worded,
 )
-from fedkoopman.paper.verdicts import BEYOND, RULE
+from fedkoopman.paper.verdicts import BEYOND, HOLM, RULE
 from fedkoopman.reports.page import code, folded
 from fedkoopman.reports.tables import plain_console
 
@@ -188,11 +188,12 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "Figures, tables and verdicts on this page were written by `fedkoopman reproduce`; each "
         "item names its command. Readings of the paper's words (“similar”, “quickly”) and remarks "
         "are ours, and stand in the notes. A verdict is computed from the numbers beside it. "
-        f"{RULE} {BEYOND} ± and bands are standard deviations over seeds; every item's page names "
-        "its seeds and holds the exact study of every line.",
+        f"{RULE} {BEYOND} {HOLM} ± and bands are standard deviations over seeds; every item's page "
+        "names its seeds and holds the exact study of every line.",
         "",
-        "“Undecided” is what more seeds or trajectories could tell; “depends on the reading” what "
-        "holds under one reading of the paper and not under another; “cannot be compared” what no "
+        "“Undecided” is what more seeds or trajectories could tell, or a difference of less than "
+        "5 %, which no number of seeds makes count; “depends on the reading” what holds under one "
+        "reading of the paper and is not shown to hold under another; “cannot be compared” what no "
         "number of ours could tell.",
         "",
         "The same command gives the same numbers again, measured times apart. Another kind of "
@@ -216,7 +217,7 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
     columns = ("where", "claim", "verdict", "our result", "why")
     lines += _markdown_table(columns, rows, marked=(0, 2))
     for item in items:
-        said = ", ".join(f"{n} {verdict}" for verdict, n in counts([item]).items() if n)
+        said = ", ".join(f"{verdict} {n}" for verdict, n in counts([item]).items() if n)
         lines += [
             "",
             f'<a id="{item.name}"></a>',

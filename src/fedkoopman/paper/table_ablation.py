@@ -23,6 +23,8 @@ PAPER = {
 }
 """ℓ1, ℓ2, ℓ3 by weights, as printed."""
 PAPERS_SEEDS = 5
+MARGINAL = 2.0
+"""A loss that falls by no more than this factor gains marginally."""
 CLEAR = 2.0
 """The paper's losses that differ by this factor from those of equal weights have a direction."""
 
@@ -44,6 +46,7 @@ def judge(found: dict[str, Measured]) -> Findings:
         for row in PAPER if row != FULL
         for i, loss in enumerate(LOSSES)
     }  # fmt: skip
+    kept = {key: c for key, c in changes.items() if _weights(key[0])[key[1]] > 0}
     left_out = [(row, i) for row, i in changes if _weights(row)[i] == 0]
     printed = _printed(found)
     findings = shown(
@@ -56,7 +59,12 @@ def judge(found: dict[str, Measured]) -> Findings:
                     for row, i in left_out
                 ],
             ),
-            _gains({key: c for key, c in changes.items() if _weights(key[0])[key[1]] > 0}),
+            _gains(kept),
+            all_of(
+                "these gains are marginal",
+                [c.above(1 / MARGINAL, f"{row} ℓ{i + 1}") for (row, i), c in kept.items()],
+                f"some losses fall below 1/{MARGINAL:g} of what they are with equal weights",
+            ),
             *(_row_claim(row, [changes[row, i] for i in range(3)]) for row in PAPER if row != FULL),
         ),
         table=Table(
@@ -76,6 +84,8 @@ def judge(found: dict[str, Measured]) -> Findings:
             ),
         ),
         notes=(
+            "“Marginal” is read as: no loss that is kept falls by more than a factor of "
+            f"{MARGINAL:g}.",
             f"A cell of the paper's has a direction where it differs from that of equal weights by "
             f"a factor of at least {CLEAR:g}; ours must then go the same way. The cells that stay "
             "within it are told but not judged.",

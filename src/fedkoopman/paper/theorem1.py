@@ -66,7 +66,7 @@ STEPS, STEPS_SIMULATED = (1, 5, 10), (1, 5)
 SHOWN = (0.5, 0.001)
 """The p whose curves over slots are kept."""
 
-UNEVEN = 0.5
+UNEVEN = (0.9, 0.5, 0.1)
 """The p at which average and worst error variance are compared."""
 
 
@@ -91,7 +91,7 @@ class Theorem1:
             "step_sizes": "2 / (mu (gamma + t)), gamma = max(8 L / mu, E)",
             "local_steps": list(STEPS),
             "local_steps_simulated": list(STEPS_SIMULATED),
-            "uneven_errors_at": UNEVEN,
+            "uneven_errors_at": list(UNEVEN),
             **asdict(sizes),
         }
 
@@ -135,7 +135,7 @@ class Theorem1:
             "others": others,
             "curves": curves,
             "simulated": simulated,
-            "uneven": uneven_errors(problem, sizes.slots_simulated, UNEVEN),
+            "uneven": [uneven_errors(problem, sizes.slots_simulated, p) for p in UNEVEN],
             "noisy": compare(noisy, 2, sizes.slots_simulated, [1.0]).rows(),
         }
 

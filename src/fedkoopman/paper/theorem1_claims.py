@@ -1,12 +1,13 @@
 """What the comparison of Theorem 1's bound with both processes says: claims and notes."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedkoopman.paper.items import FAILS, HOLDS, Claim
-from fedkoopman.paper.verdicts import number
+from fedkoopman.paper.verdicts import by_reading, number
 
 Row = dict[str, Any]
 
@@ -148,41 +149,47 @@ def _forms(numbers: dict[str, Any]) -> Claim:
 MATTER = "both the average and the worst-case error variance matter:"
 
 
-def _errors_in_bound(uneven: dict[str, Any], form: str) -> Claim:
+def _errors_in_bound(uneven: list[dict[str, Any]], form: str) -> Claim:
     """In one form of the bound: the sentence speaks of the printed one."""
-    average, worst = _changes(uneven[form])
-    verdict = _both(average, worst)
     reasons = {
         "printed": "the average stands in the term that lacks η_t², which does not shrink as the "
-        f"steps do (η_t² = {number(uneven['last_step_size'] ** 2)} in the last slot) and "
+        f"steps do (η_t² = {number(uneven[0]['last_step_size'] ** 2)} in the last slot) and "
         "outgrows all others; the worst case stands in one that has it",
         "derived": "both stand in terms with η_t², but the average is divided by N² there, where "
         "the worst case has the weight Σ_k C_k E², beside G²",
     }
-    return Claim(
-        f"{MATTER} in the bound as {form}",
-        verdict,
-        f"p = {uneven['p']:g}, E = 1, bound after the last slot: {_percent(worst)} if the same "
-        f"average lies on one client, {_percent(average)} if all but one client have no error "
-        "(same worst case)",
-        f"{_without_part(average, worst)}: {reasons[form]}" if verdict == FAILS else "",
+    return _errors_matter(f"in the bound as {form}", uneven, form, "bound", reasons[form])
+
+
+def _errors_in_process(uneven: list[dict[str, Any]]) -> Claim:
+    return _errors_matter(
+        "in the process that is bounded",
+        uneven,
+        "process",
+        "expected ‖ω_t − ω*‖²",
+        "with quadratic losses the expected distance is linear in the σ_n², so that only a "
+        "weighted average of them enters; the maximum comes from bounding every client's drift by "
+        "the worst one's",
     )
 
 
-def _errors_in_process(uneven: dict[str, Any]) -> Claim:
-    average, worst = _changes(uneven["process"])
-    verdict, part = _both(average, worst), _without_part(average, worst)
-    return Claim(
-        f"{MATTER} in the process that is bounded",
-        verdict,
-        f"expected ‖ω_t − ω*‖² after the last slot, the same changes: {_percent(worst)}, "
-        f"whichever client it is, and {_percent(average)}",
-        f"{part}; with quadratic losses the expected distance is linear in the σ_n², so that only "
-        "a weighted average of them enters; the maximum comes from bounding every client's drift "
-        "by the worst one's"
-        if verdict == FAILS
-        else "",
-    )
+def _errors_matter(
+    where: str, uneven: list[dict[str, Any]], key: str, what: str, reason: str
+) -> Claim:
+    """Whether both matter, at every p; where that differs, it depends on p."""
+    claims = {}
+    for at in uneven:
+        average, worst = _changes(at[key])
+        verdict = _both(average, worst)
+        claims[f"p = {at['p']:g}"] = Claim(
+            f"{MATTER} {where}",
+            verdict,
+            f"{what} {_percent(worst)} if the same average lies on one client, "
+            f"{_percent(average)} if all but one client have no error (same worst case)",
+            f"{_without_part(average, worst)}: {reason}" if verdict == FAILS else "",
+        )
+    found = by_reading(f"{MATTER} {where}", claims)
+    return replace(found, evidence=f"E = 1, after the last slot; {found.evidence}")
 
 
 def _both(average: float, worst: float) -> str:
@@ -289,6 +296,9 @@ def notes_of(numbers: dict[str, Any]) -> tuple[str, ...]:
         "were last alike. The mean square of that number is (1 + q)/(1 − q)², q = (1 − p)^N, in "
         "the long run (third column); the proof takes it to be 1.",
         *_longer(numbers),
+        f"An error variance “matters” where it changes the bound, or the process, by more than "
+        f"{100 * NEGLIGIBLE:g} %; it depends on the reading where that differs between values of "
+        "p.",
         "Lemma 2 also leaves the error e out of the clients' drift: with E > 1 it needs G² + σ² "
         f"where it has G². At p = {noisy['p']:g}, E = {noisy['E']} and an error that outweighs the "
         f"gradients the drift is {number(noisy['lemma2'])} times what Lemma 2 uses for it; the "

@@ -32,11 +32,14 @@ SHOWN = 0.95
 """Level of the intervals that are shown."""
 
 RULE = (
-    "Intervals are 95 %; a verdict needs 99 %, so that what is near a line is undecided on every "
-    "machine. A claim of several parts holds if every part does; that one of them fails is tested "
-    "with Holm's correction for their number."
+    "Intervals are 95 %; a verdict needs 99 %, so that few verdicts change from one machine to "
+    "another."
 )
 BEYOND = "For the same reason a ratio is “higher” or “lower” only if it is so by 5 %."
+HOLM = (
+    "A claim of several parts holds if every part does; that one of them fails is tested with "
+    "Holm's correction for their number."
+)
 
 
 @dataclass(frozen=True)
@@ -64,22 +67,27 @@ class Interval:
             return f"×{number(self.middle)} (one seed: no interval)"
         return f"×{number(self.middle)} ({number(self.low)} to {number(self.high)})"
 
-    @property
-    def detail(self) -> str:
-        """What stands beside "undecided"."""
-        if not (np.isfinite(self.low) and np.isfinite(self.high)):
+    def detail(self, line: str) -> str:
+        """What stands beside "undecided": the interval of the verdict's level, and its line."""
+        if not (np.isfinite(self.low) and np.isfinite(self.high) and self.low > 0):
             return "not finite" if self.count > 1 else "one seed: no interval"
-        return f"{self.count} seeds: interval {number(self.low)} to {number(self.high)}"
+        wider = stats.t.ppf(1 - LEVEL, self.count - 1) / stats.t.ppf(
+            (1 + SHOWN) / 2, self.count - 1
+        )
+        low, high = (self.middle * (end / self.middle) ** wider for end in (self.low, self.high))
+        return f"{self.count} seeds: interval {number(low)} to {number(high)} at 99 %, {line}"
 
     def above(self, bound: float, name: str = "") -> "Part":
         """That the ratio lies above a bound; `name` begins the evidence."""
         holds, fails = self._chances(bound * MARGIN)[0], self._chances(bound)[1]
-        return Part(f"{name} {self.words}".strip(), holds, fails, self.detail)
+        detail = self.detail(f"above {number(bound * MARGIN)} is asked")
+        return Part(f"{name} {self.words}".strip(), holds, fails, detail)
 
     def below(self, bound: float, name: str = "") -> "Part":
         """That the ratio lies below a bound."""
         holds, fails = self._chances(bound / MARGIN)[1], self._chances(bound)[0]
-        return Part(f"{name} {self.words}".strip(), holds, fails, self.detail)
+        detail = self.detail(f"below {number(bound / MARGIN)} is asked")
+        return Part(f"{name} {self.words}".strip(), holds, fails, detail)
 
     def within(self, factor: float, name: str = "") -> "Part":
         """That the ratio lies between 1/factor and factor."""
@@ -89,7 +97,7 @@ class Interval:
             f"{name} {self.words}".strip(),
             max(above_low, below_high),
             min(1.0, 2 * min(below_low, above_high)),  # either side may be left
-            self.detail,
+            self.detail(f"within {number(1 / factor)} to {number(factor)} is asked"),
         )
 
     def _chances(self, bound: float) -> tuple[float, float]:
@@ -267,7 +275,7 @@ def dips(labels: Sequence[str], values: Sequence[Values]) -> Part:
     ]
     lower = some([every([gaps[end, i].above(1.0) for end in ends]) for i in inner])
     slope = some([every([gaps[end, i].below(1.0) for i in inner]) for end in ends])
-    weakest = max((gaps[end, lowest] for end in ends), key=lambda gap: gap.above(1.0).holds)
+    weakest = max((gaps[end, lowest].above(1.0) for end in ends), key=lambda part: part.holds)
     return Part("; ".join(told), lower.holds, slope.holds, weakest.detail)
 
 

@@ -117,7 +117,7 @@ AS_CLAIMED: dict[str, Callable[[int, str], Scores]] = {
     "fig-clients": lambda i, _: {"E": 1.0 + (i - 3) ** 2, "rounds": 10.0 * (1 + i)},
     "fig-policy": lambda i, label: {
         "E": 1.0 if label.endswith("7") else 1.2,
-        "early": 2.0 ** (i + 1),
+        "early": {"1": 8.0, "3": 4.0, "5": 2.0, "9": 2.0}.get(label[-1], 1.0),
         "renewals": 40.0 - i,
     },
     "fig-epochs": lambda i, _: {"E": 2.0**-i},
@@ -129,7 +129,9 @@ AS_CLAIMED: dict[str, Callable[[int, str], Scores]] = {
 @pytest.mark.parametrize("name", AS_CLAIMED)
 def test_numbers_as_the_paper_claims_them_hold(name: str) -> None:
     findings = made(name, AS_CLAIMED[name])
-    assert [c.text for c in findings.claims if c.verdict not in (HOLDS, OPEN, AUDITED)] == []
+    left = [c.text for c in findings.claims if c.verdict not in (HOLDS, OPEN, AUDITED)]
+    # The paper calls gains marginal that its own table has at a factor of 400.
+    assert left == (["these gains are marginal"] if name == "table-ablation" else [])
 
 
 THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
@@ -148,12 +150,12 @@ THE_OTHER_WAY: dict[str, Callable[[int, str], Scores]] = {
     "fig-clients": lambda i, _: {"E": 2.0**-i, "rounds": 10.0},
     "fig-policy": lambda i, label: {
         "E": 9.0 if label.endswith("7") else 1.2 + i / 100,
-        "early": 100.0**-i,
+        "early": {"3": 0.01, "5": 0.1, "9": 0.1}.get(label[-1], 1.0),
         "renewals": 10.0 + i,
         "samples": 10.0,
     },
     "fig-restart": lambda i, _: {"loss": 900.0 * 2.0**-i},
-    "text": lambda i, _: {"loss": 20.0, "l3": 0.5, "E1": 1.5},
+    "text": lambda i, _: {"loss": 20.0 * (1 + 2 * (i > 1)), "l3": 0.5, "E1": 1.5},
 }
 
 
@@ -192,7 +194,9 @@ def test_an_ablation_row_must_blow_up_and_shrink_where_the_papers_does() -> None
     def scores(_: int, label: str) -> Scores:
         return {"l1": 1.0, "l2": 1.0, "l3": 1.0} | ({"l1": 0.1} if label == "[0, 0, 1]" else {})
 
-    verdicts = {c.text.split("]")[0] + "]": c for c in made("table-ablation", scores).claims[1:]}
+    claims = made("table-ablation", scores).claims
+    assert [c.verdict for c in claims if "marginal" in c.text] == [HOLDS]
+    verdicts = {c.text.split("]")[0] + "]": c for c in claims[1:]}
     assert verdicts["[0, 0, 1]"].verdict == FAILS
     assert "ℓ1 blows up" in verdicts["[0, 0, 1]"].text
     assert "ℓ1 shrinks" in verdicts["[1, 0, 0]"].text
@@ -230,6 +234,12 @@ def test_a_rise_at_p_1_alone_is_told_and_lockstep_is_named_as_its_reason() -> No
     assert (whole.verdict, below.verdict, overfitting.verdict) == (HOLDS, FAILS, FAILS)
     assert "in the same slots" in overfitting.why
     assert below.ours and "217 against 120" in overfitting.evidence
+
+    def fewer(i: int, label: str) -> Scores:
+        return scores(i, label) | ({"rounds": 9.0} if label.startswith("p = 1, ") else {})
+
+    claim = made("fig-probability", fewer).claims[3]
+    assert claim.told == "undecided (the clients train less often)"
 
 
 def test_training_is_quick_by_its_first_fall_or_by_its_end() -> None:

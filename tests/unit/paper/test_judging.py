@@ -85,7 +85,9 @@ def test_a_verdict_needs_more_than_the_interval_that_is_shown() -> None:
     assert found.above(edge / MARGIN * 0.9999).verdict == HOLDS
     assert found.above(1.5**2 / edge * 0.9999).verdict == UNDECIDED
     assert found.above(1.5**2 / edge * 1.0001).verdict == FAILS
-    assert found.above(1.0).detail == "20 seeds: interval 1.2 to 1.88"
+    assert found.above(1.0).detail == (
+        "20 seeds: interval 1.11 to 2.03 at 99 %, above 1.05 is asked"
+    )
 
 
 def test_a_ratio_is_within_a_factor_or_not() -> None:
