@@ -113,6 +113,7 @@ def test_no_step_leaves_anything_beside_the_users_files(
     assert top == {"swings", "runs", "forecast.png"}
 
 
+@pytest.mark.slow  # as for a made-up run in `test_run_survives`
 def test_a_killed_run_goes_on_to_the_same_model(journey: Journey, steps: list[Told]) -> None:
     del steps
     program = (
