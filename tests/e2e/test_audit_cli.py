@@ -39,6 +39,7 @@ def test_a_directory_without_a_run_is_refused(at, capsys):
     [
         ("clients.count=1", "the study has 1 site, and an audit asks which site"),
         ("scheme=single-client", "the study has 1 site"),
+        ("scheme=observations", "whose model knows no states to look for"),
         ("scheme=centralized", "sites send their data: there is nothing to audit"),
     ],
 )

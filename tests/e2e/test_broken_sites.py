@@ -329,6 +329,9 @@ CASES = {
     "perfect-data": Case(
         ("perfect-data",), swap("study.toml", "seed = 0", 'scheme="perfect-data"')
     ),
+    "observations": Case(
+        ("observations", "simulated"), swap("study.toml", "seed = 0", 'scheme="observations"')
+    ),
     "recordings-too": Case(
         ("recordings",),
         swap("study.toml", "[clients]", '[recordings]\ntrain=["x.npy"]\ntest=["x.npy"]\n[clients]'),

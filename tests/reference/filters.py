@@ -1,6 +1,6 @@
 """Textbook twins, in plain NumPy, written from the formulas and not from our code.
 
-Unscented filter and smoother with the literal weights W_0 … W_2n of eq. (9) (no centring, no
+Unscented filter and smoother with the literal weights W_0 … W_2n of eq. (5) (no centring, no
 Joseph form), the exact linear Kalman filter and Rauch-Tung-Striebel smoother, and the extended
 filter with Jacobians by central differences.
 """

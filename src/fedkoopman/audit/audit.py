@@ -125,6 +125,11 @@ def check_auditable(study: Study) -> None:
             f'scheme is "{study.scheme}", in which sites send their data: there is nothing to '
             'audit, give "kf-fedkl"'
         )
+    if scheme.raw:
+        raise InputError(
+            f'scheme is "{study.scheme}", whose model knows no states to look for: give '
+            '"kf-fedkl", which is audited beside an arm that does not filter'
+        )
     if scheme.alone or study.clients.count < 2:
         count = 1 if scheme.alone else study.clients.count
         raise InputError(

@@ -263,8 +263,38 @@ def drops_lost(study: "Study") -> bool:
     return wanted == "drop"
 
 
+def learned_states(study: "Study", system: System) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names and units of what the study's model predicts.
+
+    These are the system's states or, with the scheme "observations", what all sensors show: z1, z2
+    and so on, whose units no study knows.
+    """
+    if study.scheme != "observations":
+        return system.names, system.units
+    dims = set(_observed(study, system))
+    if len(dims) > 1:
+        shown_dims = " and ".join(map(str, sorted(dims)))
+        raise InputError(
+            f'scheme is "observations" but the sensors of clients.sensor show {shown_dims} '
+            'components: give sensors that show as many, or scheme = "kf-fedkl"'
+        )
+    names = tuple(f"z{i + 1}" for i in range(dims.pop()))
+    return names, ("",) * len(names)
+
+
+def _observed(study: "Study", system: System) -> Iterator[int]:
+    """How many components each sensor of `clients.sensor` shows."""
+    known: dict[str, int] = {}
+    for key, table in _entries(study.clients.sensor, "clients.sensor"):
+        if repr(table) not in known:
+            sensor = sensor_of(table, system.dim, seed=0, folder=study.root, key=key)
+            known[repr(table)] = sensor.dim
+        yield known[repr(table)]
+
+
 def architecture_of(study: "Study", system: System) -> "Kind":
     """The study's model kind with its sizes; what is "auto" the kind decides."""
+    dim = len(learned_states(study, system)[0])
     with _naming("network.kind"):
         kind = KINDS.find(study.network.kind, study.root)
     given = {name: value for name, value in study.network.table().items() if value != "auto"}
@@ -273,14 +303,15 @@ def architecture_of(study: "Study", system: System) -> "Kind":
     if study.network.horizon == "auto" and reach < USUAL_HORIZON:
         given["horizon"] = max(1, reach)
     with _naming("network"):
-        given.setdefault("components", kind.usual_components(system.dim, given))
-    if given["components"] < system.dim:
+        given.setdefault("components", kind.usual_components(dim, given))
+    if given["components"] < dim:
+        what = "an observation" if study.scheme == "observations" else "the state"
         raise InputError(
-            f"network.components is {study.network.components}, smaller than the state of "
-            f'{study.system.name}: give a whole number >= {system.dim}, or "auto"'
+            f"network.components is {study.network.components}, smaller than {what} of "
+            f'{study.system.name}: give a whole number >= {dim}, or "auto"'
         )
     with _naming("network"):
-        return kind.of(state_dim=system.dim, **given)
+        return kind.of(state_dim=dim, **given)
 
 
 def algorithm_of(study: "Study") -> "Algorithm":
@@ -406,17 +437,12 @@ def _check_clients(study: "Study", system: System) -> None:
     """Sensors and noise of every client; what is the same for many is looked at once."""
     clients = study.clients
     needed = ESTIMATORS.find(method_of(study)).needs_density(study.estimation.smooth)
-    observed: dict[str, int] = {}
     seen: set[tuple[str, int]] = set()
-    sensors = list(_entries(clients.sensor, "clients.sensor"))
+    sensors = list(_observed(study, system))
     noises = list(_entries(clients.observation_noise, "clients.observation_noise"))
     for n in range(max(len(sensors), len(noises))):
-        sensor_key, table = sensors[n % len(sensors)]
-        if repr(table) not in observed:
-            sensor = sensor_of(table, system.dim, seed=0, folder=study.root, key=sensor_key)
-            observed[repr(table)] = sensor.dim
         key, form = noises[n % len(noises)]
-        pair = (repr(form), observed[repr(table)])
+        pair = (repr(form), sensors[n % len(sensors)])
         if pair not in seen:
             _check_definite(noise_of(form, pair[1], key), key, needed.get("observation_noise"))
             seen.add(pair)

@@ -39,7 +39,7 @@ from fedkoopman.rules import SEED, Auto, Choice, OneOrEach, Rule, Text, Whole
 
 __all__ = ["SCHEMES", "Study", "per_client"]
 
-SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized")
+SCHEMES = ("kf-fedkl", "single-client", "perfect-data", "centralized", "observations")
 
 RECOMMENDED = {
     "network.kind": "spectral",
@@ -317,6 +317,12 @@ def _check_sites(study: Study) -> None:
     if study.scheme == "perfect-data":
         raise InputError(
             'scheme is "perfect-data" but real sites do not know the true states: give another'
+        )
+    if study.scheme == "observations":
+        raise InputError(
+            'scheme is "observations", which simulated clients train on, but sites.files names '
+            'sites, whose recordings have gaps and units of their own: give "kf-fedkl", whose '
+            "filter takes them as they are"
         )
     if study.recordings.train:
         raise InputError("both sites.files and recordings.train are given: give one of them")

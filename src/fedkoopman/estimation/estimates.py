@@ -106,7 +106,7 @@ def estimate(
             exact Jacobians; "particle" is a bootstrap particle filter; another package's method by
             its name, or "file.py:name" for an `Estimator` of your own.
         smooth: run the smoother backwards (Rauch-Tung-Striebel; backward simulation for particles).
-        alpha, beta, kappa: spread of the sigma points (eq. (8)-(9); the paper's values).
+        alpha, beta, kappa: spread of the sigma points (eq. (4)-(5); the paper's values).
         particles, seed: for method "particle".
         inputs: known inputs u_k, (T, u) or (B, T, u), for systems that take them.
         dt: intervals between observations, (T,) or (B, T), where they are not the system's own.

@@ -184,7 +184,7 @@ def step(
     mean, w = materialise(*transform.moments(points, model.state_angles))
     lower_pred = materialise(cholesky(materialise(gram(w, w) + q.cov)))
 
-    # Smoother's gain, eq. (20): Cov(x_{k−1}, x_k) P⁻¹, from the points already at hand.
+    # Smoother's gain, eq. (16): Cov(x_{k−1}, x_k) P⁻¹, from the points already at hand.
     gain = materialise(right_divide(outer(lower, w[:, : lower.shape[1]]), lower_pred))
     rest = materialise(_columns(lower, w) - product(gain, w))
     residual = gram(rest, rest) + _sandwich(gain, q.lower)
@@ -243,7 +243,7 @@ def _log_density(innovation: Array, lower: Array, z: Array) -> Array:
 
 
 def smooth_step(smoothed: State, link: Link, state_angles: tuple[int, ...] = ()) -> State:
-    """x̃_{k−1}, P̃_{k−1} from x̃_k, P̃_k: eq. (21) in Joseph form."""
+    """x̃_{k−1}, P̃_{k−1} from x̃_k, P̃_k: eq. (17) in Joseph form."""
     ahead = wrap(smoothed.mean - link.predicted, state_angles)
     mean = wrap(link.mean + apply(link.gain, ahead), state_angles)
     cov = link.residual_cov + _sandwich(link.gain, materialise(cholesky(smoothed.cov)))

@@ -148,11 +148,14 @@ class Scheme:
         perfect: clients hold the true states instead of estimates.
         central: clients send their data instead of training; the server trains on all of it at
             once and discards it.
+        raw: clients hold their observations instead of estimates, so that the model is one of
+            observations, and is tested on what each client's sensor shows of the test trajectories.
     """
 
     alone: bool = False
     perfect: bool = False
     central: bool = False
+    raw: bool = False
 
 
 SCHEMES = {
@@ -160,6 +163,7 @@ SCHEMES = {
     "single-client": Scheme(alone=True),
     "perfect-data": Scheme(perfect=True),
     "centralized": Scheme(central=True),
+    "observations": Scheme(raw=True),
 }
 
 

@@ -199,7 +199,7 @@ def _reviews(
     """Replies to the second requests of a slot that fit their schemas."""
     problem = experiment.problem
     schemas = problem.algorithm.messages(problem)
-    held = judges_segments(experiment, scheme.perfect)
+    held = judges_segments(experiment, scheme.perfect, scheme.raw)
 
     def judgement(n: int) -> Message:
         client, data = experiment.clients[n], schemas[requests[n].kind].data
@@ -299,7 +299,7 @@ def _prepared(
 ) -> Iterator[tuple[int, list[int], dict[Address, NDArray]]]:
     """Every slot to come with its arrivals and all segments that are held, the next batch of slots
     being prepared meanwhile."""
-    sites = Sites(experiment, scheme.perfect)
+    sites = Sites(experiment, scheme.perfect, scheme.raw)
     luck = (
         (slot, arrived(experiment, slot)) for slot in range(state.slot + 1, experiment.slots + 1)
     )

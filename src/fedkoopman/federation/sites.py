@@ -20,10 +20,10 @@ from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, lost_track
 from fedkoopman.estimation.left_out import kept_samples, uncertain, without
 from fedkoopman.evaluation import TestSet, site_test_set
 from fedkoopman.federation.arrivals import arrivals, schedule
-from fedkoopman.federation.experiment import Client, Experiment
+from fedkoopman.federation.experiment import SCHEMES, Experiment
 from fedkoopman.federation.streams import generator, subseed
 from fedkoopman.federation.workers import Urgency, Workers
-from fedkoopman.sensors import Sensor
+from fedkoopman.sensors import Sensor, observe
 from fedkoopman.systems import simulate
 
 LANES = 64
@@ -69,10 +69,14 @@ def samples(experiment: Experiment, address: Address) -> int:
 class Sites:
     """The data side of an experiment."""
 
-    def __init__(self, experiment: Experiment, perfect: bool) -> None:
-        """Arguments: perfect: hand out true states instead of estimates."""
+    def __init__(self, experiment: Experiment, perfect: bool, raw: bool = False) -> None:
+        """Arguments:
+        perfect: hand out true states instead of estimates.
+        raw: hand out observations instead of estimates.
+        """
         self._experiment = experiment
         self._perfect = perfect
+        self._raw = raw
         # A trajectory that spans several slots is kept while they last.
         alive = 2 * (1 if experiment.common else len(experiment.clients))
         self._truth = lru_cache(alive if experiment.restart > 1 else 0)(self._simulate)
@@ -80,8 +84,8 @@ class Sites:
     def segments(
         self, wanted: Sequence[Address], workers: Workers
     ) -> dict[Address, NDArray[np.float64] | None]:
-        """States (ζ, d) of each wanted segment, without the samples that are left out
-        (`estimation.left_out`); None where the estimate diverged or nothing is left."""
+        """States (ζ, d), or observations, of each wanted segment, without the samples that are left
+        out (`estimation.left_out`); None where the estimate diverged or nothing is left."""
         if self._experiment.deliveries is not None:
             return {address: delivered(self._experiment, address) for address in wanted}
         truths = self._truths(wanted, workers)
@@ -92,7 +96,8 @@ class Sites:
             for members in self._groups(wanted, self.lanes)
             for padded in [members + members[-1:] * (self.lanes - len(members))]
         ]
-        results = workers.map(Urgency.PREPARE, lambda call: self._estimate(call[1], truths), calls)
+        make = self._observe if self._raw else self._estimate
+        results = workers.map(Urgency.PREPARE, lambda call: make(call[1], truths), calls)
         found: dict[Address, NDArray[np.float64] | None] = {}
         for (members, _), states in zip(calls, results, strict=True):
             found |= zip(members, states, strict=False)
@@ -221,7 +226,7 @@ class Sites:
         """
         e = self._experiment
         clients = [e.clients[address.client] for address in members]
-        z = self._observe(members, clients, truths)
+        z = self._observe(members, truths)
         options = e.filter
         return estimate(
             [client.dynamics for client in clients], [client.sensor for client in clients], z,
@@ -237,11 +242,11 @@ class Sites:
     def _observe(
         self,
         members: list[Address],
-        clients: list[Client],
         truths: dict[tuple[int, int], NDArray[np.float64]],
     ) -> NDArray[np.float64]:
-        """z_k = h_n(x_k) + v_n."""
+        """z_k = h_n(x_k) + v_n of one group; `members` fills all lanes."""
         e = self._experiment
+        clients = [e.clients[address.client] for address in members]
         x = np.stack([truths[self._source(address)] for address in members])
         sensors = jax.tree.map(lambda *leaves: np.stack(leaves), *[c.sensor for c in clients])
         with jax.enable_x64(True):
@@ -276,7 +281,10 @@ def _noise_free(
 @lru_cache(maxsize=16)
 def held_out(experiment: Experiment) -> tuple[TestSet, ...]:
     """Noise-free trajectories x_0 … x_ζ, from fresh initial states and fixed per seed, or from the
-    test recordings; where sites hold data of their own, those of each that holds some out."""
+    test recordings; where sites hold data of their own, those of each that holds some out.
+
+    Where clients train on raw observations, what each client's sensor shows of the trajectories.
+    """
     e = experiment
     if e.deliveries is not None:
         sets = [
@@ -293,12 +301,15 @@ def held_out(experiment: Experiment) -> tuple[TestSet, ...]:
         trajectories = simulate(
             e.system, e.steps, seed=subseed(e.seed, "test"), batch=e.test_trajectories
         )
-    return (TestSet(trajectories, e.horizon, e.valid_error),)
+    seen = [trajectories]
+    if SCHEMES[e.scheme].raw:
+        seen = [observe(client.sensor, trajectories) for client in e.clients]
+    return tuple(TestSet(each, e.horizon, e.valid_error) for each in seen)
 
 
 @lru_cache(maxsize=16)
 def judges_segments(
-    experiment: Experiment, perfect: bool
+    experiment: Experiment, perfect: bool, raw: bool = False
 ) -> tuple[tuple[NDArray[np.float64], ...], ...]:
     """What each client holds out to judge others' updates by, as it sees its own data.
 
@@ -307,6 +318,7 @@ def judges_segments(
 
     Arguments:
         perfect: whether clients hold true states.
+        raw: whether they hold observations.
     """
     e = experiment
     if e.deliveries is not None:
@@ -314,7 +326,7 @@ def judges_segments(
     wanted = [Address(e.slots + 1 + i, n) for n in range(len(e.clients)) for i in range(JUDGED_BY)]
     with Workers(1) as workers:
         longer = replace(e, slots=e.slots + JUDGED_BY)
-        found = Sites(longer, perfect).segments(wanted, workers)
+        found = Sites(longer, perfect, raw).segments(wanted, workers)
     held: list[list[NDArray[np.float64]]] = [[] for _ in e.clients]
     for address in wanted:
         if (states := found[address]) is not None:

@@ -108,6 +108,7 @@ WORDS = {
     "samples": "samples trained on",
     "seed": "seed",
     "privacy": "differential privacy",
+    "predicts": "what it predicts",
 }
 
 

@@ -9,16 +9,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
-from fedkoopman.errors import ComputationError, InputError
-from fedkoopman.paper.items import Findings, Options, Tell
+from fedkoopman.errors import ComputationError
+from fedkoopman.paper.items import MANY, Findings, Options, Tell
 from fedkoopman.paths import folder_name
 from fedkoopman.version import NUMERICS
+
+if TYPE_CHECKING:
+    from fedkoopman.koopman.model import DeepKoopman
 
 METRICS = ("loss", "l1", "l2", "l3", "E", "E1")
 FAST = {"slots": 12, "evaluation.tail_slots": 4, "evaluation.trajectories": 4}
@@ -75,6 +78,10 @@ class Measured:
         """Mean over the last slots, by seed."""
         return self.curves(metric)[:, -self.table["tail_slots"] :].mean(axis=1)
 
+    def last(self, metric: str) -> NDArray[np.float64]:
+        """Score of the final model, by seed."""
+        return self.curves(metric)[:, -1]
+
     def fluctuation(self, metric: str) -> NDArray[np.float64]:
         """Standard deviation over the last slots, by seed."""
         return self.curves(metric)[:, -self.table["tail_slots"] :].std(axis=1, ddof=1)
@@ -88,6 +95,10 @@ class Measured:
         return np.array(self.table["persistence"][metric], float)
 
 
+Keep = Callable[[Study, int, "DeepKoopman"], dict[str, Any]]
+"""What to keep of a study, a seed and its final model."""
+
+
 @dataclass(frozen=True)
 class Runs:
     """An item whose numbers are the records of runs.
@@ -96,11 +107,16 @@ class Runs:
         arms: the studies, from the options.
         judge: what the runs say; takes what `Measured` reads, by label.
         rollouts: whether the first seed's one-step predictions are kept as well.
+        models: what else is kept of every seed's final model.
+        seeds: how many it takes unless told: `MANY` where they are cheap, as few as the paper
+            where they are not.
     """
 
     arms: Callable[[Options], tuple[Arm, ...]]
     judge: Callable[[dict[str, Measured]], Findings]
     rollouts: bool = False
+    models: Keep | None = None
+    seeds: int = MANY
 
     def chosen(self, options: Options) -> tuple[Arm, ...]:
         """The studies as the options want them."""
@@ -111,15 +127,13 @@ class Runs:
 
     def slots(self, options: Options) -> int:
         """Slots of all seeds and arms together."""
-        return options.seeds * sum(arm.study.slots for arm in self.chosen(options))
+        return len(self._seeds(options)) * sum(arm.study.slots for arm in self.chosen(options))
 
     def settings(self, options: Options) -> dict[str, Any]:
-        """Seeds and studies; refuses a directory whose runs have other seeds."""
-        for arm in self.chosen(options):
-            _check_seeds(options, arm.study)
+        """Seeds and studies."""
         return {
             "version": NUMERICS,
-            "seeds": options.all_seeds,
+            "seeds": self._seeds(options),
             "studies": {arm.label: arm.study.digest() for arm in self.chosen(options)},
         }
 
@@ -129,8 +143,11 @@ class Runs:
         found = []
         for place, arm in enumerate(arms):
             tell(f"{place + 1} of {len(arms)}: {arm.label}")
-            found.append(_measure(arm, options, tell, self.rollouts))
+            found.append(_measure(arm, options, self._seeds(options), tell, self))
         return {"arms": found}
+
+    def _seeds(self, options: Options) -> list[int]:
+        return options.all_seeds(self.seeds)
 
     def findings(self, numbers: dict[str, Any]) -> Findings:
         """What the records say."""
@@ -138,36 +155,36 @@ class Runs:
         return self.judge({one.label: one for one in read})
 
 
-def _check_seeds(options: Options, study: Study) -> None:
-    path = options.runs / folder_name(study.name) / "run.json"
-    asked = options.all_seeds
+def _held_seeds(out: Path) -> list[int]:
+    """The seeds of the run in a directory."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["seeds"]
+        found = json.loads((out / "run.json").read_text(encoding="utf-8"))["seeds"]
+        return [int(seed) for seed in found]
     except (OSError, ValueError, KeyError, TypeError):
-        return  # none yet, or damaged, which the run itself tells
-    if found != asked:
-        raise InputError(
-            f"{options.runs.parent} holds runs of seeds {found} but {asked} are asked for: give "
-            "another --out"
-        )
+        return []  # none yet, or damaged, which the run itself tells
 
 
-def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str, Any]:
-    from fedkoopman.evaluation import persistence
+def _measure(
+    arm: Arm, options: Options, seeds: list[int], tell: Tell, item: Runs
+) -> dict[str, Any]:
+    from fedkoopman.evaluation import combined, persistence
     from fedkoopman.federation.sites import held_out
     from fedkoopman.runs.experiment import experiment_of
     from fedkoopman.runs.run import run
 
-    seeds = options.all_seeds
     study = arm.study.with_values({"seed": options.seed})
     out = options.runs / folder_name(study.name)
+    # Another item, or an earlier command, may have run more seeds, or fewer.
+    held = _held_seeds(out)
+    every = [*held, *(seed for seed in seeds if seed not in held)]
     try:
-        done = run(study, seeds=seeds, out=out, resume=True, progress=tell)
+        done = run(study, seeds=every, out=out, resume=True, progress=tell)
     except ComputationError as error:
         raise ComputationError(f"{arm.label}: {error}") from error
-    tests = [held_out(experiment_of(study, seed))[0] for seed in seeds]
-    held = [persistence(test) for test in tests]
+    tests = [held_out(experiment_of(study, seed)) for seed in seeds]
+    constant = [combined([(persistence(t), len(t.trajectories)) for t in each]) for each in tests]
     untrained = [_read(out / f"seed-{seed}" / "untrained.json") for seed in seeds]
+    summaries = [_read(out / f"seed-{seed}" / "summary.json") for seed in seeds]
     records = [done.all_records[seed] for seed in seeds]
     found = {
         "label": arm.label,
@@ -176,16 +193,22 @@ def _measure(arm: Arm, options: Options, tell: Tell, rollouts: bool) -> dict[str
         "study": study.to_toml(),
         "seeds": seeds,
         "tail_slots": done.summary["tail_slots"],
-        "seconds": done.summary["seconds"],
-        "rounds": done.summary["rounds"],
+        "seconds": done.summary["seconds"] * len(seeds) / len(every),
+        "rounds": float(np.mean([one["rounds"] for one in summaries])),
+        "samples": float(np.mean([one["samples"] for one in summaries])),
         "renewals": float(np.mean([sum(bool(r["active"]) for r in mine) for mine in records])),
         "curves": {m: [[record[m] for record in mine] for mine in records] for m in METRICS},
         "untrained": {m: [first[m] for first in untrained] for m in METRICS},
-        "persistence": {"l3": [h.l3 for h in held], "E": [h.e for h in held]},
-        "variance": [test.spread**2 / test.trajectories.shape[-1] for test in tests],
+        "persistence": {"l3": [c.l3 for c in constant], "E": [c.e for c in constant]},
+        "variance": [
+            float(np.mean([t.spread**2 / t.trajectories.shape[-1] for t in each])) for each in tests
+        ],
     }
-    if rollouts:
+    if item.rollouts:
         found["rollouts"] = [_read(out / f"seed-{seed}" / "rollout.json") for seed in seeds]
+    if item.models is not None:
+        models = dict(zip(done.seeds, done.models, strict=True))
+        found["models"] = [item.models(study, seed, models[seed]) for seed in seeds]
     return found
 
 

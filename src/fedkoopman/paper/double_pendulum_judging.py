@@ -1,138 +1,267 @@
-"""What the runs on the measured double pendulum say: claims, table, figure.
+"""What the runs on the measured double pendulum say: the claims, judged.
 
-Speeds of `motion` are plain differences of neighbouring angles. The paper's velocity averages over
-0.8 s and hides fast swings.
+Some are about the samples themselves: when the pendulums begin to move, what moves them, and
+whether the paper's equation holds there.
 """
 
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedkoopman.paper.arms import Measured
-from fedkoopman.paper.double_pendulum_data import INTERVAL
-from fedkoopman.paper.items import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    Claim,
-    Findings,
-    Numbers,
-    Panel,
-    Series,
-    Table,
+from fedkoopman.paper.double_pendulum_arms import (
+    ALL,
+    CONSECUTIVE,
+    EXCLUDED,
+    FREE,
+    FREE_MATCHED,
+    LATER,
+    LATER_CONSECUTIVE,
+    LINEAR,
+    LINEAR_CONSECUTIVE,
+    LINEAR_FREE,
+    LINEAR_MATCHED,
+    LINEAR_PERFECT,
+    RANDOM,
 )
-from fedkoopman.paper.judging import (
-    all_of,
-    compared,
-    curves,
-    mean_and_spread,
-    number,
-    opposite,
-    ratio,
-    shown,
-)
+from fedkoopman.paper.double_pendulum_limits import EQUATION, HOLD
+from fedkoopman.paper.double_pendulum_motion import AFTER, FIRST, LAST, MOVED
+from fedkoopman.paper.double_pendulum_notes import notes
+from fedkoopman.paper.double_pendulum_parts import HELD, MOVING
+from fedkoopman.paper.double_pendulum_shown import numbers, panels, table
+from fedkoopman.paper.items import FAILS, Claim, Findings
+from fedkoopman.paper.judging import converges, shown
+from fedkoopman.paper.verdicts import Part, all_of, by_reading, compared, fact, number, ratio
 
-HOLD = "persistence"
-VELOCITY = "angles advanced by their velocities"
-EQUATION = "the paper's equation"
-TRUE = "linear map of one state, true states"
-ESTIMATED = "linear map of one state, estimated states"
-TWO = "linear map of two states, true states"
-TWO_ESTIMATED = "linear map of two states, estimated states"
-
-RANDOM = "random windows"
-CONSECUTIVE = "consecutive windows"
-PERFECT = "perfect data"
-LINEAR = "linear network"
-LINEAR_CONSECUTIVE = "linear network, consecutive windows"
-LINEAR_PERFECT = "linear network, perfect data"
-LATER = "linear network, later samples"
-LATER_CONSECUTIVE = "linear network, consecutive windows, later samples"
-
-FALL = 5.0
-"""A score counts as low if it has fallen by this factor."""
-STAYS = 2.0
-"""A score has converged if its last slots are at most this many times its best ones before."""
-COLUMNS = ("loss", "l2", "l3", "E", "E1")
+AROUND = 250
+"""Samples from 1000 that still are “around” it: half a second."""
+SUBSIDED = 2.0
+"""Motion has largely subsided if its speed has fallen by this factor."""
+INFORMED = 10.0
+"""Samples are informative if training on them alone lowers the test loss by this factor."""
+OBEYED = 0.5
+"""The equation explains accelerations if their R² is above this."""
+LINK_NAMES = ("upper link", "lower link")
 
 
 def judge(found: Mapping[str, Measured]) -> Findings:
-    """The runs, by label.
+    """The runs, by label, with what `fig_double_pendulum` adds to them.
 
-    The first carries what `fig_double_pendulum.limits` and `motion` give.
+    The first carries `motion` of the trials, and how many samples are `inside` the test's range;
+    some have `limits`, and scores on `parts`.
     """
-    limits = found[RANDOM].table["limits"]
     return shown(
         found.values(),
-        claims=_claims(found),
-        panels=_panels(found),
-        notes=_notes(found, limits),
-        table=_table(found),
-        numbers=(_limits_csv(limits),),
+        claims=(*_papers(found), *_ours(found)),
+        panels=panels(found),
+        notes=notes(found),
+        table=table(found),
+        numbers=numbers(found),
     )
 
 
-def _claims(found: Mapping[str, Measured]) -> tuple[Claim, ...]:
-    papers = [found[RANDOM], found[CONSECUTIVE]]
-
-    def beats(text: str, labels: Iterable[str], why: str = "") -> Claim:
-        pairs = [
-            (f"{label}, {name}", found[label].persistence(held), found[label].tail(metric))
-            for label in labels
-            for name, held, metric in (("ℓ₃", "l3", "l3"), ("E₁", "E", "E1"))
-        ]
-        return all_of(text, compared(pairs), why, lead="persistence to model: ", ours=True)
-
-    linear = "a linear network predicts better than persistence"
+def _papers(found: Mapping[str, Measured]) -> tuple[Claim, ...]:
+    trials = found[RANDOM].table["motion"]
     return (
         *(
-            _converges(f"the {name} converges to a low level: {arm.label}", arm, metric)
+            _converges(f"the {name} converges to a low level: {arm.label}", arm, [metric])
             for name, metric in (("test loss", "loss"), ("prediction error", "E"))
-            for arm in papers
+            for arm in (found[RANDOM], found[CONSECUTIVE])
         ),
-        *motion_claims(found[RANDOM].table["motion"]),
-        beats(
-            "the paper's network predicts better than persistence",
-            (RANDOM, CONSECUTIVE),
-            _autoencoder(papers),
+        learned_claim(found[RANDOM]),
+        begin_claim(trials),
+        subsided_claim(trials),
+        *excluded_claims(found[RANDOM], found[ALL], found[EXCLUDED]),
+    )
+
+
+def _ours(found: Mapping[str, Measured]) -> tuple[Claim, ...]:
+    papers, linear = "the paper's network", "a linear network"
+    better = "predicts better than persistence"
+    both = found[RANDOM], found[CONSECUTIVE]
+    linears = found[LINEAR], found[LINEAR_CONSECUTIVE]
+    return (
+        *obeyed_claims(found[RANDOM].table["motion"]),
+        *(equation_claim(found[label]) for label in (FREE, FREE_MATCHED)),
+        *(
+            _converges(f"test loss and prediction error converge: {arm.label}", arm, ["loss", "E"])
+            for arm in (found[FREE], found[FREE_MATCHED])
         ),
-        beats(f"{linear}, random windows", [LINEAR]),
-        beats(f"{linear}, consecutive windows", [LINEAR_CONSECUTIVE]),
-        beats(f"{linear}, perfect data", [LINEAR_PERFECT]),
-        beats(
-            f"{linear}, samples that had no part in its choice",
-            (LATER, LATER_CONSECUTIVE),
+        _beats(f"{papers} {better}", both, _autoencoder(both)),
+        *(parts_claim(f"{papers} {better}, test samples {p}", both, p) for p in (HELD, MOVING)),
+        _beats(
+            f"{papers} {better}, free motion only",
+            (found[FREE], found[FREE_MATCHED]),
+            _autoencoder((found[FREE], found[FREE_MATCHED])),
+        ),
+        _beats(f"{linear} {better}, random windows", [found[LINEAR]]),
+        _beats(f"{linear} {better}, consecutive windows", [found[LINEAR_CONSECUTIVE]]),
+        _beats(f"{linear} {better}, perfect data", [found[LINEAR_PERFECT]]),
+        *(parts_claim(f"{linear} {better}, test samples {p}", linears, p) for p in (HELD, MOVING)),
+        _beats(
+            f"{linear} {better}, samples that had no part in its choice",
+            (found[LATER], found[LATER_CONSECUTIVE]),
             "the network was chosen by its score on the other test samples",
         ),
+        _beats(
+            f"{linear} {better}, free motion only",
+            (found[LINEAR_FREE], found[LINEAR_MATCHED]),
+            "free motion is not linear: see what the best linear map of one state reaches",
+        ),
     )
 
 
-def _converges(text: str, arm: Measured, metric: str) -> Claim:
-    """Whether a score has fallen, and is at the end about as low as it has ever been."""
-    [fallen] = compared([("untrained to final", arm.untrained(metric), arm.tail(metric))], FALL)
-    length, values = arm.table["tail_slots"], arm.curves(metric)
-    windows = np.lib.stride_tricks.sliding_window_view(values, length, axis=1).mean(axis=-1)
-    before = windows[:, : max(arm.slots - 2 * length + 1, 1)]
-    risen = ratio(arm.tail(metric), before.min(axis=1))
-    ends = before.argmin(axis=1) + length
-    where = (
-        f"slot {ends.min()}" if ends.min() == ends.max() else f"slots {ends.min()} to {ends.max()}"
+def learned_claim(arm: Measured) -> Claim:
+    """KF-FedKL learns the nonlinear dynamics: it converges, or it predicts something."""
+    text = "KF-FedKL effectively learns the nonlinear dynamics from measured data"
+    return by_reading(
+        text,
+        {
+            "the test loss converges": _converges(text, arm, ["loss"]),
+            "it predicts better than persistence": _beats(text, [arm], ours=False),
+        },
     )
-    stays = (
-        opposite(risen.above(STAYS)),
-        f"final to the best {length} slots before {risen.words}, which ended at {where}",
+
+
+def begin_claim(trials: Sequence[Mapping[str, Any]]) -> Claim:
+    """The pendulums begin to move around sample 1000: moved by a hand, or by themselves."""
+    text = f"the pendulums begin to move around sample {FIRST}"
+
+    def near(samples: Sequence[int | None], what: str) -> Claim:
+        close = all(one is not None and abs(one - FIRST) <= AROUND for one in samples)
+        told = ", ".join("never" if one is None else f"{one:,}" for one in samples)
+        return all_of(text, [fact(close, f"{what}, by trial: {told}")])
+
+    begins = [trial["begins"] for trial in trials]
+    releases = [trial["release"] for trial in trials]
+    return by_reading(
+        text,
+        {
+            "moved at all, by the hand that lifts them": near(
+                begins, f"first sample more than {MOVED} rad from the start"
+            ),
+            "moving freely": near(releases, "first sample after they are let go"),
+        },
     )
-    causes = []
-    if fallen[0] == FAILS:
-        causes.append("it fell by less in these runs")
-    if stays[0] == FAILS:
-        causes.append("it rises again after its best slots")
-        if arm.label == CONSECUTIVE:
-            causes.append("the last windows are later samples than the test's, which may be why")
-    return all_of(text, [fallen, stays], "; ".join(causes))
+
+
+def subsided_claim(trials: Sequence[Mapping[str, Any]]) -> Claim:
+    """The motion has largely subsided by sample 6000."""
+    used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
+    last = min(trial["last"] for trial in trials)
+    falls = [
+        ratio(used[:, i], after[:, i]).above(
+            SUBSIDED,
+            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by",
+        )
+        for i, link in enumerate(LINK_NAMES)
+    ]
+    found = all_of(
+        f"the motion has largely subsided by sample {LAST}",
+        falls,
+        lead=f"root mean square speed, from the release to sample {LAST} against {AFTER[0]} to "
+        f"{last}: ",
+    )
+    return replace(found, detail=found.detail.replace("seeds", "trials"))
+
+
+def excluded_claims(papers: Measured, every: Measured, others: Measured) -> tuple[Claim, Claim]:
+    """The two things that the paper says of the samples that it leaves out.
+
+    Arguments:
+        papers, every, others: trained on the paper's samples, on all, on those after its own.
+    """
+    start, near = "the excluded samples are", papers.table["inside"]
+    learns = ratio(others.untrained("loss"), others.tail("loss")).above(
+        INFORMED, f"{others.label}, untrained to final"
+    )
+    return (
+        all_of(
+            f"{start} harmful to training",
+            compared([(f"{every.label} to the paper's", every.tail("loss"), papers.tail("loss"))]),
+            lead="test loss on the paper's test samples: ",
+        ),
+        all_of(
+            f"{start} noninformative",
+            [learns.opposite],
+            f"the network learns from them alone; {100 * near['after']:.0f} % of them and "
+            f"{100 * near['papers']:.0f} % of the paper's samples have angles in the test's range, "
+            "others are turns away, which may be why they teach less about it",
+            lead="test loss on the paper's test samples: ",
+        ),
+    )
+
+
+def obeyed_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, Claim]:
+    """Whether the paper's equation explains its samples, on either side of the release."""
+
+    def one(part: str, where: str, why: str) -> Claim:
+        values = [trial[part]["both"] for trial in trials]
+        told = ", ".join(f"{value:.3f}".replace("-", "−") for value in values)
+        return all_of(
+            f"the paper's equation explains the accelerations {where}",
+            [fact(min(values) > OBEYED, f"R² by trial: {told}")],
+            why,
+            ours=True,
+        )
+
+    return (
+        one("before", "of its samples before the release", "a hand lifts and holds the links"),
+        one("free", "of its samples after the release", ""),
+    )
+
+
+def equation_claim(arm: Measured) -> Claim:
+    """Whether one step of the equation from the recorded states is better than holding them."""
+    held, equation = (np.array(arm.table["limits"]["errors"][way]) for way in (HOLD, EQUATION))
+    gains = ", ".join(f"×{number(value)}" for value in held / equation)
+    return all_of(
+        f"one step of the paper's equation predicts better than persistence: {arm.label}",
+        [fact(bool((equation < held).all()), f"persistence to equation, θ₁, ω₁, θ₂, ω₂: {gains}")],
+        "a velocity that is a mean over 0.8 s does not change as the equation says",
+        ours=True,
+    )
+
+
+def _beats(text: str, arms: Iterable[Measured], why: str = "", ours: bool = True) -> Claim:
+    pairs = [
+        (f"{arm.label}, {name}", arm.persistence(held), arm.tail(metric))
+        for arm in arms
+        for name, held, metric in (("ℓ₃", "l3", "l3"), ("E₁", "E", "E1"))
+    ]
+    return all_of(text, compared(pairs), why, lead="persistence to model: ", ours=ours)
+
+
+def parts_claim(text: str, arms: Iterable[Measured], part: str) -> Claim:
+    """Whether final models beat persistence on one part of the test samples."""
+    pairs = []
+    for arm in arms:
+        scores = arm.table["parts"][part]
+        for name, metric in (("ℓ₃", "l3"), ("E₁", "E1")):
+            models = np.array(scores["models"][metric], float)
+            held = np.full_like(models, scores["persistence"][metric])
+            pairs.append((f"{arm.label}, {name}", held, models))
+    lead = "persistence to final model: "
+    return all_of(text, compared(pairs), lead=lead, ours=True)
+
+
+def _converges(text: str, arm: Measured, metrics: Sequence[str]) -> Claim:
+    """Whether scores have fallen, and are at the end about as low as they have ever been."""
+    parts: list[Part] = []
+    causes: dict[str, None] = {}
+    for metric in metrics:
+        fallen, stays = converges(arm, metric)
+        parts += [fallen, stays]
+        if fallen.verdict == FAILS:
+            causes["it fell by less in these runs"] = None
+        if stays.verdict == FAILS:
+            causes["it rises again after its best slots"] = None
+            if arm.label == CONSECUTIVE:
+                why = "the last windows are later samples than the test's, which may be why"
+                causes[why] = None
+    return all_of(text, parts, "; ".join(causes), ours=len(metrics) > 1)
 
 
 def _autoencoder(arms: Iterable[Measured]) -> str:
@@ -142,189 +271,3 @@ def _autoencoder(arms: Iterable[Measured]) -> str:
         return ""
     told = ", ".join(f"{label} {one.words}" for label, one in found)
     return f"it does not give back a state that it is shown: test ℓ₂ to persistence's ℓ₃ {told}"
-
-
-def _table(found: Mapping[str, Measured]) -> Table:
-    first = found[RANDOM]
-    rows = [
-        (
-            arm.label,
-            *(mean_and_spread(arm.tail(metric)) for metric in COLUMNS),
-            ratio(arm.tail("l3"), arm.persistence("l3")).words,
-            f"{arm.table['renewals']:.0f}",
-        )
-        for arm in found.values()
-    ]
-    untrained = tuple(mean_and_spread(first.untrained(metric)) for metric in COLUMNS)
-    l3, e = (number(first.persistence(metric)[0]) for metric in ("l3", "E"))
-    rows.append(("paper's network, untrained", *untrained, "–", "–"))
-    rows.append(("persistence", "–", "0", l3, e, e, "–", "–"))
-    names = ("test loss", "test ℓ₂", "test ℓ₃", "E", "E₁")
-    return Table(("setting", *names, "ℓ₃ to persistence", "slots with training"), tuple(rows))
-
-
-def _panels(found: Mapping[str, Measured]) -> tuple[Panel, ...]:
-    first = found[RANDOM]
-    drawn = [found[label] for label in (RANDOM, CONSECUTIVE, PERFECT, LINEAR, LINEAR_PERFECT)]
-
-    def level(label: str, value: float, style: str) -> Series:
-        return Series(label, [1, first.slots], [value] * 2, style=style, muted=True)
-
-    def panel(title: str, metric: str, held: str | None) -> Panel:
-        lines = [level("untrained", float(first.untrained(metric).mean()), "dotted")]
-        if held is not None:
-            lines.append(level("persistence", float(first.persistence(held).mean()), "dashed"))
-        return curves(title, drawn, metric, lines)
-
-    return (
-        panel("test loss", "loss", None),
-        panel("one-step prediction", "l3", "l3"),
-        panel("prediction error", "E", "E"),
-    )
-
-
-def _notes(found: Mapping[str, Measured], limits: Mapping[str, Any]) -> tuple[str, ...]:
-    errors = limits["errors"]
-
-    def by_state(label: str) -> str:
-        return ", ".join(number(value) for value in errors[label])
-
-    def mean(label: str) -> str:
-        return number(float(np.mean(errors[label])))
-
-    def gain(two: str, one: str) -> str:
-        return number(float(np.mean(errors[two]) / np.mean(errors[one])))
-
-    trajectories, steps = limits["test"]
-    changed = _differences(found[RANDOM].table["study"], found[LINEAR].table["study"])
-    return (
-        "Training: samples 1000 to 6000 of trials 1 and 2, of which a client and slot draw one at "
-        f"random; test: samples from 1000 to 3000 of trial 3, as {trajectories} trajectories of "
-        f"{steps} steps that share their ends. Velocities are the difference over 200 samples on "
-        "either side, which the paper prints with its sign reversed. The studies' CSV files are in "
-        "runs/double-pendulum-data.",
-        "The paper does not say how 100 samples are taken in a slot: both readings are judged. "
-        f"“Low” is read as: at least {FALL:g} times below the untrained model's; “converges” as: "
-        f"the last slots are at most {STAYS:g} times the best as many before, which are chosen for "
-        "each seed after the fact.",
-        NOTE,
-        "Persistence is the identity as lift with K = I. It is compared by ℓ₃ and E₁, which are in "
-        "units of the states; ℓ₁, E₂ and so the loss and E depend on the scale of the lift too.",
-        "What can be had at 2 ms, as mean squared one-step errors of θ₁, ω₁, θ₂, ω₂ on the test "
-        f"samples: persistence {by_state(HOLD)}; angles advanced by the recorded velocities "
-        f"{by_state(VELOCITY)}; the paper's equation from the recorded states "
-        f"{by_state(EQUATION)}. A velocity is a difference over 0.8 s: how it changes depends on "
-        "angles 0.4 s earlier and later, which the state does not hold.",
-        "The best linear map of one state to the next, by least squares over all that the first "
-        f"seed's clients hold, has the mean {mean(TRUE)} with true and {mean(ESTIMATED)} with "
-        f"estimated states (persistence {mean(HOLD)}); of two states {mean(TWO)} and "
-        f"{mean(TWO_ESTIMATED)}, {gain(TWO, TRUE)} and {gain(TWO_ESTIMATED, ESTIMATED)} times as "
-        "much. Root mean square errors of the estimated states: "
-        f"{', '.join(number(v) for v in limits['estimates'])}.",
-        f"The linear network differs from the paper's in {changed}. This setting was chosen by its "
-        "score on these same test samples, so that its rows prove little. Samples 3000 to 5000 of "
-        "trial 3 had no part in the choice; the row on them is the one to go by.",
-    )
-
-
-def _differences(first: str, second: str) -> str:
-    """The keys in which the second of two studies, given as TOML, differs from the first."""
-    before, after = (_flat(tomllib.loads(text)) for text in (first, second))
-    keys = [key for key in after if key != "name" and after[key] != before.get(key)]
-    return ", ".join(f"{key} = {after[key]}" for key in keys)
-
-
-def _flat(table: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in table.items():
-        found |= _flat(value, f"{above}{key}.") if isinstance(value, dict) else {above + key: value}
-    return found
-
-
-def _limits_csv(limits: Mapping[str, Any]) -> Numbers:
-    columns = ("prediction", *limits["names"], "mean")
-    rows = [
-        (label, *map(float, values), float(np.mean(values)))
-        for label, values in limits["errors"].items()
-    ]
-    return Numbers("limits", columns, tuple(rows))
-
-
-MOVED = 0.05
-"""Radians from its first angle at which a link has begun to move."""
-BEGIN, AROUND = 1000, 250
-USED, AFTER = (1000, 6000), (6000, 11000)
-"""Samples that the paper takes, and as many after them."""
-SUBSIDED = 2.0
-"""Motion has largely subsided if its speed has fallen by this factor."""
-LINK_NAMES = ("upper link", "lower link")
-
-NOTE = (
-    f"Motion: a link has begun to move where its angle is {MOVED} rad from its first; “around "
-    f"sample {BEGIN}” is read as within {AROUND} samples (half a second) of it, “largely subsided” "
-    f"as a root mean square speed, by differences of neighbouring angles, at least {SUBSIDED:g} "
-    "times lower; intervals are over the trials."
-)
-
-
-def motion(trials: Sequence[NDArray[np.float64]]) -> list[dict[str, Any]]:
-    """First motion and speeds of every trial, whose states (T, 4) are as `read_trials` gives them.
-
-    Of each trial `begins`, the first sample at which a link has moved, or None; `used` and `after`,
-    the root mean square speed of both links; `last`, where `after` ends.
-    """
-    found = []
-    for states in trials:
-        angles = states[:, [0, 2]]
-        moved = np.flatnonzero((np.abs(angles - angles[0]) > MOVED).any(axis=1))
-        speeds = np.diff(angles, axis=0) / INTERVAL
-        used, after = (
-            np.sqrt(np.mean(speeds[first:last] ** 2, axis=0)).tolist()
-            for first, last in (USED, AFTER)
-        )
-        found.append(
-            {
-                "begins": int(moved[0]) if len(moved) else None,
-                "used": used,
-                "after": after,
-                "last": min(AFTER[1], len(speeds)),
-            }
-        )
-    return found
-
-
-def motion_claims(trials: Sequence[Mapping[str, Any]]) -> tuple[Claim, ...]:
-    """The paper's statements about the samples, from what `motion` gives."""
-    begins = [trial["begins"] for trial in trials]
-    near = [begin is not None and abs(begin - BEGIN) <= AROUND for begin in begins]
-    told = ", ".join("never" if begin is None else str(begin) for begin in begins)
-    used, after = (np.array([trial[part] for trial in trials]) for part in ("used", "after"))
-    last = min(trial["last"] for trial in trials)
-    falls = [
-        (
-            found.above(SUBSIDED),
-            f"{link} {number(used[:, i].mean())} to {number(after[:, i].mean())} rad/s, a fall by "
-            f"{found.words}",
-        )
-        for i, link in enumerate(LINK_NAMES)
-        for found in [ratio(used[:, i], after[:, i])]
-    ]
-    return (
-        Claim(
-            f"the pendulums begin to move around sample {BEGIN}",
-            HOLDS if all(near) else FAILS,
-            f"first sample more than {MOVED} rad from the start, by trial: {told}",
-        ),
-        all_of(
-            f"the motion has largely subsided by sample {USED[1]}",
-            falls,
-            lead=f"root mean square speed, samples {USED[0]} to {USED[1]} against {AFTER[0]} to "
-            f"{last}: ",
-        ),
-        Claim(
-            "the excluded samples are noninformative and harmful to training",
-            OPEN,
-            "not computed",
-            "the paper speaks of preliminary experiments and shows none",
-        ),
-    )

@@ -1,12 +1,11 @@
 """Fig. 7f: how seldom the system starts anew, and so how alike the data is."""
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
-from fedkoopman.paper.items import Findings, Options
-from fedkoopman.paper.judging import against, all_of, compared, curves, shown, trend
+from fedkoopman.paper.items import FEW, Findings, Options
+from fedkoopman.paper.judging import CONVERGES, against, converges, curves, shown
+from fedkoopman.paper.verdicts import all_of, trend
 
 INTERVALS = (1, 2, 5, 10, 20, 50)
-FALL = 10.0
-"""A loss counts as small that has fallen by this factor."""
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
@@ -23,14 +22,11 @@ def judge(found: dict[str, Measured]) -> Findings:
         claims=(
             all_of(
                 "the test loss converges to a small value for every restart interval",
-                compared(
-                    [(arm.label, arm.untrained("loss"), arm.tail("loss")) for arm in every], FALL
-                ),
-                lead="untrained to final test loss: ",
+                [part for arm in every for part in converges(arm)],
             ),
             all_of(
                 "the test loss grows as the data becomes less diverse",
-                [(tenfold.above(1.0), f"per tenfold ξ {tenfold.words}")],
+                [tenfold.above(1.0, "per tenfold ξ")],
             ),
         ),
         panels=(
@@ -38,7 +34,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             curves("over slots", every, "loss"),
         ),
         notes=(
-            f"“Small” is read as: at least {FALL:g} times below the untrained model's.",
+            CONVERGES,
             "Between restarts the trajectory goes on across slots, also through those in which a "
             "client fails to observe; the test set is the same for all ξ: trajectories from "
             "random initial states.",
@@ -47,4 +43,4 @@ def judge(found: dict[str, Measured]) -> Findings:
     )
 
 
-ITEM = Runs(arms, judge)
+ITEM = Runs(arms, judge, seeds=FEW)

@@ -4,11 +4,10 @@ import numpy as np
 
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.paper.items import Findings, Options
-from fedkoopman.paper.judging import all_of, compared, curves, shown
+from fedkoopman.paper.judging import CONVERGES, converges, curves, shown
+from fedkoopman.paper.verdicts import all_of, compared
 
 SYSTEMS = {"Van der Pol": "van-der-pol", "pendulum": "pendulum", "Lorenz63": "lorenz63"}
-FALL = 10.0
-"""A model counts as trained when its test loss has fallen by this factor."""
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
@@ -22,7 +21,6 @@ def arms(options: Options) -> tuple[Arm, ...]:
 def judge(found: dict[str, Measured]) -> Findings:
     """Judge whether losses fall, and are ordered by dimension and by kind of nonlinearity."""
     loss = {label: arm.tail("loss") for label, arm in found.items()}
-    fall = compared([(n, a.untrained("loss"), loss[n]) for n, a in found.items()], FALL)
     lorenz = [(f"Lorenz63 to {n}", loss["Lorenz63"], loss[n]) for n in ("Van der Pol", "pendulum")]
     variance = {label: np.array(arm.table["variance"]) for label, arm in found.items()}
     relative = [
@@ -35,8 +33,7 @@ def judge(found: dict[str, Measured]) -> Findings:
         claims=(
             all_of(
                 "FedAvg-M effectively trains the networks of all three systems",
-                fall,
-                lead="untrained to final test loss: ",
+                [part for arm in found.values() for part in converges(arm)],
             ),
             all_of("the test loss grows with the number of states", compared(lorenz)),
             all_of(
@@ -54,8 +51,7 @@ def judge(found: dict[str, Measured]) -> Findings:
             curves("prediction error", found.values(), "E"),
         ),
         notes=(
-            f"“Effectively trains” is read as: the test loss falls at least {FALL:g}-fold from the "
-            "untrained model's (the ratios after the first claim).",
+            f"“Effectively trains” is read as: the test loss converges. {CONVERGES}",
             "The paper states no sampling interval; ours is 0.02 for all three. Losses are in the "
             "squared units of each system, so part of the order is the size of the states (the row "
             "of ours). A system of seven states is fig-yni.",

@@ -5,6 +5,7 @@ from that file alone, so a verdict always belongs to the numbers beside it. `Rep
 with its findings, as pages, figures and terminal show it. Nothing heavy is loaded here.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -53,11 +54,24 @@ CATALOGUE = {
         About("fig-epochs", "Fig. 7e", "epochs of local training"),
         About("fig-restart", "Fig. 7f", "slots between restarts of the system"),
         About("theorem1", "Theorem 1", "the convergence bound, and what it bounds"),
+        About("text", "Sections I–IV", "what the text claims beside figures and tables"),
     )
 }
 """By name, in the paper's order."""
 
-HOLDS, FAILS, OPEN = "holds", "does not hold", "cannot be compared"
+HOLDS, FAILS = "holds", "does not hold"
+DEPENDS = "depends on the reading"
+"""It holds under one reading of the paper and not under another."""
+UNDECIDED = "undecided"
+"""More seeds or trajectories could tell."""
+OPEN = "cannot be compared"
+"""No number of ours could tell: the paper leaves out what one must know."""
+AUDITED = "measured by fedkoopman audit"
+AGREES, HIGHER, LOWER = "agrees", "higher", "lower"
+"""Of our number beside a printed one."""
+
+FEW, MANY = 5, 20
+"""Seeds of an item: the paper's number, and ours where that takes a minute or two."""
 
 Cell = str | float | int | None
 
@@ -68,10 +82,11 @@ class Claim:
 
     Attributes:
         text: what the paper says.
-        verdict: `HOLDS`, `FAILS` or `OPEN`.
+        verdict: one of `VERDICTS`.
         evidence: our numbers.
         why: what explains a difference, or why nothing can be said.
         ours: whether it is a statement of ours, put beside the paper's.
+        detail: what belongs to the verdict, as "20 seeds: interval 0.9 to 1.2" where it is open.
     """
 
     text: str
@@ -79,6 +94,12 @@ class Claim:
     evidence: str
     why: str = ""
     ours: bool = False
+    detail: str = ""
+
+    @property
+    def told(self) -> str:
+        """The verdict as it is shown."""
+        return f"{self.verdict} ({self.detail})" if self.detail else self.verdict
 
 
 @dataclass(frozen=True)
@@ -148,6 +169,29 @@ class Numbers:
 
 
 @dataclass(frozen=True)
+class Printed:
+    """A number that the paper prints, beside ours; `printed` computes the range and the verdict.
+
+    Attributes:
+        what: which number it is.
+        paper: as printed.
+        ours: the same quantity of ours, over all of our runs.
+        low, high: the 95 % range of what samples as small as the paper's give of ours.
+        verdict: of ours beside the paper's: `AGREES`, `HIGHER`, `LOWER`, or `OPEN` without a range.
+        fitted: whether a setting of ours was chosen by this number, so that agreement proves
+            nothing; it is not counted.
+    """
+
+    what: str
+    paper: float
+    ours: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    fitted: bool = False
+
+
+@dataclass(frozen=True)
 class Findings:
     """What an item's numbers say.
 
@@ -159,6 +203,8 @@ class Findings:
         notes: what a reader must know to compare.
         sources: for every row of the table or line of the figure, the study as TOML or the command
             that it comes from, by label.
+        printed: the paper's numbers beside ours.
+        tables: further ones, by title.
     """
 
     claims: tuple[Claim, ...]
@@ -167,11 +213,24 @@ class Findings:
     panels: tuple[Panel, ...] = ()
     notes: tuple[str, ...] = ()
     sources: tuple[tuple[str, str], ...] = ()
+    printed: tuple[Printed, ...] = ()
+    tables: tuple[tuple[str, Table], ...] = ()
 
     def left_open(self, why: str) -> "Findings":
         """The same numbers without a verdict."""
-        claims = tuple(replace(claim, verdict=OPEN, why=why) for claim in self.claims)
-        return replace(self, claims=claims)
+        claims = tuple(
+            claim
+            if claim.verdict in (OPEN, AUDITED)
+            else replace(claim, verdict=UNDECIDED, why=why, detail="")
+            for claim in self.claims
+        )
+        printed = tuple(replace(one, verdict=OPEN) for one in self.printed)
+        return replace(self, claims=claims, printed=printed)
+
+    @property
+    def all_tables(self) -> tuple[tuple[str, Table], ...]:
+        """The further tables by title, that of printed numbers first."""
+        return (*([(PRINTED, printed_table(self.printed))] if self.printed else []), *self.tables)
 
 
 @dataclass(frozen=True)
@@ -180,7 +239,7 @@ class Options:
 
     Attributes:
         runs: directory of the runs, which items share.
-        seeds: how many.
+        seeds: how many; None means as many as the item takes.
         seed: the first.
         fast: with few seeds and slots, to see that everything works.
         data: the measured double pendulum, a folder or the authors' zip.
@@ -188,16 +247,15 @@ class Options:
     """
 
     runs: Path
-    seeds: int = 5
+    seeds: int | None = None
     seed: int = 0
     fast: bool = False
     data: Path | None = None
-    trajectories: int = 200
+    trajectories: int = 800
 
-    @property
-    def all_seeds(self) -> list[int]:
-        """The seeds of every run."""
-        return list(range(self.seed, self.seed + self.seeds))
+    def all_seeds(self, usual: int) -> list[int]:
+        """The seeds of a run, of which an item usually takes so many."""
+        return list(range(self.seed, self.seed + (self.seeds or usual)))
 
 
 class Tell(Protocol):
@@ -222,13 +280,14 @@ class Item(Protocol):
         """What they say, of numbers as they are read from JSON."""
 
 
-VERDICTS = (HOLDS, FAILS, OPEN)
+VERDICTS = (HOLDS, DEPENDS, FAILS, UNDECIDED, OPEN, AUDITED)
 
 SPREAD = (
     "Bands and bars reach one standard deviation to either side; on a logarithmic axis they end at "
     "a third of the mean, if not before."
 )
 OURS = "ours, not the paper's: "
+PRINTED = "Printed numbers: ours beside the paper's"
 FAST = (
     "Made with --fast: few seeds and slots. This shows that everything works; the numbers are not "
     "those of the full item and decide nothing."
@@ -286,7 +345,44 @@ class Reproduced:
 def counts(items: Iterable[Reproduced]) -> dict[str, int]:
     """How many of the paper's claims have each verdict; those of our own do not count."""
     found = Counter(c.verdict for item in items for c in item.findings.claims if not c.ours)
-    return {verdict: found[verdict] for verdict in VERDICTS}
+    return {verdict: found[verdict] for verdict in VERDICTS if found[verdict]}
+
+
+def printed_table(printed: Iterable[Printed]) -> Table:
+    """A row for each of the paper's numbers."""
+    rows = []
+    for one in printed:
+        low, high = (_shown(value) for value in (one.low, one.high))
+        between = "–" if one.verdict == OPEN else f"{low} to {high}"
+        verdict = f"{one.verdict} (our setting was chosen by it)" if one.fitted else one.verdict
+        rows.append((one.what, _shown(one.paper), _shown(one.ours), between, verdict))
+    columns = ("number", "paper", "ours", "95 % range of ours", "ours")
+    return Table(columns, tuple(rows))
+
+
+def printed_counts(items: Iterable[Reproduced]) -> str:
+    """How many printed numbers agree with ours, in words; empty if there are none.
+
+    Those by which a setting of ours was chosen are told apart.
+    """
+    every = [one for item in items for one in item.findings.printed]
+    if not every:
+        return ""
+    found = Counter(one.verdict for one in every if not one.fitted)
+    chosen = sum(one.fitted for one in every)
+    words = [f"{found[AGREES]} agree", f"{found[HIGHER]} higher", f"{found[LOWER]} lower"]
+    words += [f"{found[OPEN]} {OPEN}"] if found[OPEN] else []
+    also = f"; {chosen} more by which a setting of ours was chosen" if chosen else ""
+    return (
+        f"printed numbers: {', '.join(words)} (ours beside the paper's; under two readings a "
+        f"number counts twice{also})"
+    )
+
+
+def _shown(value: float | None) -> str:
+    if value is None or not math.isfinite(value):
+        return "not finite"
+    return f"{value:.4g}"
 
 
 def worded(claim: Claim) -> str:

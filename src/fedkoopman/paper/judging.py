@@ -1,183 +1,67 @@
-"""Verdicts from paired seeds, and how measured runs are shown: figures, tables and CSV.
-
-All arms of an item share their seeds, and with them trajectories, noise and the first model, so
-that they are compared in pairs. Scores are positive and spread over orders of magnitude: logarithms
-are compared. Intervals are Student's, of as many values as there are seeds.
-"""
+"""What measured runs say, and how they are shown: parts of claims, figures, tables and CSV."""
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import stats
 
 from fedkoopman.paper.arms import METRICS, Measured
-from fedkoopman.paper.items import (
-    FAILS,
-    HOLDS,
-    OPEN,
-    Claim,
-    Findings,
-    Numbers,
-    Panel,
-    Series,
-    Table,
-)
+from fedkoopman.paper.items import Claim, Findings, Numbers, Panel, Series, Table
+from fedkoopman.paper.verdicts import RULE, Part, Values, compared, fact, number, ratio
 
-Values = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """An estimate with its 95 % interval; NaN where nothing can be said."""
-
-    middle: float
-    low: float
-    high: float
-
-    @property
-    def words(self) -> str:
-        """As "×1.32 (1.10 to 1.58)"."""
-        if np.isnan(self.middle):
-            return "not finite"
-        if np.isinf(self.middle):
-            return "not finite, and so above all"
-        if not np.isfinite(self.low):
-            return f"×{number(self.middle)} (one seed: no interval)"
-        return f"×{number(self.middle)} ({number(self.low)} to {number(self.high)})"
-
-    def above(self, bound: float) -> str:
-        """Whether it lies above a bound: a verdict."""
-        if self.low > bound:
-            return HOLDS
-        return FAILS if self.high < bound else OPEN
-
-
-def ratio(a: Values, b: Values) -> Interval:
-    """a / b over paired seeds: the geometric mean of the ratios.
-
-    A score that is not finite has diverged: where a has in any seed and b in none, the ratio is
-    above all bounds; the other way round, below all.
-    """
-    gone, other = ~np.isfinite(a).all(), ~np.isfinite(b).all()
-    if gone or other:
-        middle = np.nan if gone and other else np.inf if gone else 0.0
-        return Interval(middle, middle, middle)
-    with np.errstate(divide="ignore"):
-        return _interval(np.log(a) - np.log(b))
-
-
-def trend(x: Sequence[float], values: Sequence[Values]) -> Interval:
-    """The factor by which values grow when x grows tenfold, from a line through each seed's.
-
-    Arguments:
-        x: positive, one per setting.
-        values: of each setting, by seed.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        y, places = np.log(np.stack(values)), np.log10(np.asarray(x, float))
-    places = places - places.mean()
-    return _interval(places @ y / (places @ places))
-
-
-def all_of(
-    text: str,
-    parts: Sequence[tuple[str, str]],
-    why: str = "",
-    *,
-    lead: str = "",
-    ours: bool = False,
-) -> Claim:
-    """A claim that holds if all its parts do, and fails if one does.
-
-    Arguments:
-        parts: verdict and evidence of each.
-        why: what explains a difference; told where the claim does not hold.
-        lead: begins the evidence.
-        ours: whether the claim is ours, not the paper's.
-    """
-    verdicts = [verdict for verdict, _ in parts]
-    verdict = FAILS if FAILS in verdicts else OPEN if OPEN in verdicts else HOLDS
-    reason = why if verdict == FAILS else UNDECIDED if verdict == OPEN else ""
-    evidence = lead + "; ".join(evidence for _, evidence in parts)
-    return Claim(text, verdict, evidence, reason, ours)
-
-
-UNDECIDED = (
-    "the interval over these seeds leaves it open; more seeds, in another directory, may decide"
+FALL = 100.0
+"""A score has converged if it is at the end so many times below the untrained model's, …"""
+STAYS = 2.0
+"""… and at most so many times the best it was before."""
+CONVERGES = (
+    f"“Converges” has one meaning on all pages: the mean over the last slots is at least {FALL:g} "
+    f"times below the untrained model's, and at most {STAYS:g} times the best mean over as many "
+    "slots before, which is chosen for each seed after the fact."
 )
 
 
-def within(name: str, interval: Interval, factor: float) -> tuple[str, str]:
-    """Whether a ratio lies between 1/factor and factor, as a part of a claim."""
-    evidence = f"{name} {interval.words}"
-    if 1 / factor < interval.low and interval.high < factor:
-        return HOLDS, evidence
-    return (FAILS if interval.low > factor or interval.high < 1 / factor else OPEN), evidence
-
-
-def dips(labels: Sequence[str], values: Sequence[Values]) -> tuple[tuple[str, str], ...]:
-    """Whether values first fall and then rise along a list of settings: two parts of a claim.
-
-    The lowest setting between both ends is compared with the ends. It is chosen by its mean, which
-    favours the claim a little.
-    """
-    inner = min(range(1, len(values) - 1), key=lambda i: or_infinity(np.log(values[i]).mean()))
-    return tuple(
-        (found.above(1.0), f"{what}: {labels[end]} against {labels[inner]} {found.words}")
-        for what, end in (("falls", 0), ("rises", len(values) - 1))
-        for found in [ratio(values[end], values[inner])]
+def converges(arm: Measured, metric: str = "loss") -> tuple[Part, Part]:
+    """That a score has fallen, and is at the end about as low as it has ever been."""
+    length, values = arm.table["tail_slots"], arm.curves(metric)
+    windows = np.lib.stride_tricks.sliding_window_view(values, length, axis=1).mean(axis=-1)
+    before = windows[:, : max(arm.slots - 2 * length + 1, 1)]
+    ends = before.argmin(axis=1) + length
+    where = (
+        f"slot {ends.min()}" if ends.min() == ends.max() else f"slots {ends.min()} to {ends.max()}"
+    )
+    risen = ratio(arm.tail(metric), before.min(axis=1))
+    fallen = ratio(arm.untrained(metric), arm.tail(metric))
+    stays = risen.above(STAYS, f"final to the best {length} slots before")
+    return (
+        fallen.above(FALL, f"{arm.label}, untrained to final {NAMES[metric]}"),
+        replace(stays.opposite, evidence=f"{stays.evidence}, which ended at {where}"),
     )
 
 
-def opposite(verdict: str) -> str:
-    """The verdict on the opposite statement."""
-    return {HOLDS: FAILS, FAILS: HOLDS}.get(verdict, OPEN)
+def settled(arm: Measured, metric: str = "loss") -> int:
+    """The slot from which on the median over seeds of a score stays within `STAYS` of its end.
+
+    The slot after the last one, if it never does.
+    """
+    values = arm.curves(metric) / arm.tail(metric)[:, None]
+    above = np.flatnonzero(~(np.median(values, axis=0) <= STAYS))
+    return int(above[-1]) + 2 if len(above) else 1
 
 
-def number(value: float) -> str:
-    """A number as pages show it."""
-    if not np.isfinite(value):
-        return "not finite"
-    if 1000 <= abs(value) < 1e6:
-        return f"{float(f'{value:.3g}'):,.0f}"
-    return f"{value:.3g}"
-
-
-def compared(
-    pairs: Sequence[tuple[str, Values, Values]], bound: float = 1.0
-) -> tuple[tuple[str, str], ...]:
-    """Parts of a claim, one for each (name, a, b): that a / b is above a bound."""
-    found = [(name, ratio(a, b)) for name, a, b in pairs]
-    return tuple((one.above(bound), f"{name} {one.words}") for name, one in found)
-
-
-def higher(metric: str, pairs: Iterable[tuple[Measured, Measured]]) -> tuple[tuple[str, str], ...]:
+def higher(metric: str, pairs: Iterable[tuple[Measured, Measured]]) -> tuple[Part, ...]:
     """Parts of a claim, one for each pair: that a score of the first arm is above the second's."""
     return compared([(f"{a.label} to {b.label}", a.tail(metric), b.tail(metric)) for a, b in pairs])
 
 
 def close(
     metric: str, pairs: Iterable[tuple[Measured, Measured]], factor: float
-) -> tuple[tuple[str, str], ...]:
+) -> tuple[Part, ...]:
     """Parts of a claim, one for each pair: that both arms' scores are within a factor."""
-    found = [(f"{a.label} to {b.label}", ratio(a.tail(metric), b.tail(metric))) for a, b in pairs]
-    return tuple(within(name, one, factor) for name, one in found)
-
-
-def _interval(logs: Values) -> Interval:
-    middle, count = float(np.mean(logs)), len(logs)
-    if count < 2 or not np.isfinite(logs).all():
-        return Interval(float(np.exp(middle)), np.nan, np.nan)
-    half = float(stats.t.ppf(0.975, count - 1) * stats.sem(logs))
-    return Interval(*(float(np.exp(v)) for v in (middle, middle - half, middle + half)))
-
-
-def or_infinity(value: float) -> float:
-    """The value, or infinity if it is not finite: a score that diverged is the worst."""
-    return value if np.isfinite(value) else np.inf
+    return tuple(
+        ratio(a.tail(metric), b.tail(metric)).within(factor, f"{a.label} to {b.label}")
+        for a, b in pairs
+    )
 
 
 NAMES = {
@@ -263,14 +147,12 @@ def mean_and_spread(values: Values) -> str:
     return f"{number(values.mean())} ± {number(values.std(ddof=1))}"
 
 
-def grows(
-    name: str, arms: Sequence[Measured], count: Callable[[Measured], float]
-) -> tuple[str, str]:
+def grows(name: str, arms: Sequence[Measured], count: Callable[[Measured], float]) -> Part:
     """Whether a count grows from arm to arm; its spread over seeds is not shown."""
     values = [count(arm) for arm in arms]
     listed = ", ".join(f"{arm.label}: {number(v)}" for arm, v in zip(arms, values, strict=True))
     rising = all(a < b for a, b in itertools.pairwise(values))
-    return (HOLDS if rising else FAILS), f"{name}: {listed}"
+    return fact(rising, f"{name}: {listed}")
 
 
 def _csv_of(arms: Iterable[Measured]) -> tuple[Numbers, ...]:
@@ -301,12 +183,13 @@ def _seeds_note(arm: Measured, shared: bool) -> str:
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     return (
         f"Means ± standard deviations over {which}; a seed's number is its mean over the last "
-        f"{arm.table['tail_slots']} slots. Ratios (×) are of paired seeds, with 95 % intervals"
+        f"{arm.table['tail_slots']} slots. Ratios (×) are of paired seeds"
         + (
-            "; a seed's trajectories, noise and first model are the same in all settings."
+            "; a seed's trajectories, noise and first model are the same in all settings. "
             if shared
-            else "; settings share seeds, but not what is drawn from them."
+            else "; settings share seeds, but not what is drawn from them. "
         )
+        + RULE
     )
 
 

@@ -9,24 +9,39 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import TYPE_CHECKING
 
 from fedkoopman.paper.items import (
+    AUDITED,
+    DEPENDS,
     FAILS,
     FAST,
     HOLDS,
     OPEN,
-    VERDICTS,
+    UNDECIDED,
     Claim,
     Reproduced,
     Table,
     commands,
     counts,
+    printed_counts,
     worded,
 )
+from fedkoopman.paper.verdicts import RULE
 from fedkoopman.reports.page import code, folded
 from fedkoopman.reports.tables import plain_console
 
-BADGES = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?")}
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BADGES = {
+    HOLDS: ("holds", "✓"),
+    DEPENDS: ("open", "±"),
+    FAILS: ("fails", "✗"),
+    UNDECIDED: ("open", "?"),
+    OPEN: ("open", "–"),
+    AUDITED: ("open", "→"),
+}
 """Class and sign of each verdict."""
 
 
@@ -49,6 +64,8 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
             f'<p class="caption">{escape(item.caption)}</p>' if item.caption else "",
         ]
     parts += ["<h2>Table</h2>", _table(item.findings.table)]
+    for title, table in item.findings.all_tables:
+        parts += [f"<h2>{escape(title)}</h2>", _table(table)]
     if item.findings.notes:
         notes = "".join(f"<li>{escape(note)}</li>\n" for note in item.findings.notes)
         parts += ["<h2>Notes</h2>", f"<ul>\n{notes}</ul>"]
@@ -68,11 +85,12 @@ def index_page(items: Sequence[Reproduced]) -> str:
         'verdict computed from our numbers. The same as text: <a href="paper.md">paper.md</a></p>',
         *_notice(items),
         f'<dl class="facts">{facts}</dl>',
+        f"<p>{escape(_sentence(printed_counts(items)))}</p>" if printed_counts(items) else "",
     ]
     for item in items:
         address = escape(f"{item.name}/{item.name}.html")
         claims = "".join(
-            f"<li>{_badge(claim.verdict)} {escape(worded(claim))}"
+            f"<li>{_badge(claim.verdict, claim.told)} {escape(worded(claim))}"
             f'<span class="caption">{escape(claim.evidence)}</span></li>\n'
             for claim in item.findings.claims
         )
@@ -98,9 +116,9 @@ def _notice(items: Sequence[Reproduced]) -> list[str]:
     return [f'<p class="notice">{escape(which + FAST)}</p>']
 
 
-def _badge(verdict: str) -> str:
+def _badge(verdict: str, told: str = "") -> str:
     style, sign = BADGES[verdict]
-    return f'<span class="badge {style}">{sign} {escape(verdict)}</span>'
+    return f'<span class="badge {style}">{sign} {escape(told or verdict)}</span>'
 
 
 def _claim(claim: Claim) -> str:
@@ -108,7 +126,8 @@ def _claim(claim: Claim) -> str:
     rows = [(whose, claim.text), ("Ours", claim.evidence), ("Why", claim.why)]
     terms = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>\n" for name, text in rows if text)
     style, _ = BADGES[claim.verdict]
-    return f'<div class="claim {style}">{_badge(claim.verdict)}\n<dl>\n{terms}</dl></div>'
+    badge = _badge(claim.verdict, claim.told)
+    return f'<div class="claim {style}">{badge}\n<dl>\n{terms}</dl></div>'
 
 
 def _table(table: Table) -> str:
@@ -151,7 +170,7 @@ def item_markdown(item: Reproduced) -> str:
     """The figure, the table, the verdicts and the notes."""
     lines = [f"# {_markdown(item.paper)}: {_markdown(item.heading)}", ""]
     lines += _markdown_fast([item])
-    rows = [(worded(c), f"**{c.verdict}**", c.evidence, c.why) for c in item.findings.claims]
+    rows = [(worded(c), _verdict(c), c.evidence, c.why) for c in item.findings.claims]
     lines += _markdown_table(("claim", "verdict", "ours", "why"), rows, marked=(1,))
     lines += ["", *_markdown_body(item, f"{item.name}.png")]
     return "\n".join(lines) + "\n"
@@ -168,22 +187,29 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "",
         "Figures, tables and verdicts on this page were written by `fedkoopman reproduce`; each "
         "item names its command. Readings of the paper's words (“similar”, “quickly”) and remarks "
-        "are ours, and stand in the notes. A verdict is computed from the numbers beside it. ± and "
-        "bands are standard deviations over seeds; every item's page names its seeds and holds the "
-        "exact study of every line. The same command gives the same numbers again, measured times "
-        "apart; another kind of processor may round the last digit otherwise, which training "
-        "magnifies: compare within the spread over seeds.",
+        "are ours, and stand in the notes. A verdict is computed from the numbers beside it. "
+        f"{RULE} ± and bands are standard deviations over seeds; every item's page names its seeds "
+        "and holds the exact study of every line.",
+        "",
+        "“Undecided” is what more seeds or trajectories could tell; “depends on the reading” what "
+        "holds under one reading of the paper and not under another; “cannot be compared” what no "
+        "number of ours could tell.",
+        "",
+        "The same command gives the same numbers again, measured times apart. Another kind of "
+        "processor rounds the last digit otherwise, which training magnifies: numbers then move "
+        "within their spread over seeds; `benchmarks/other_processor.py` compares the verdicts.",
         "",
         *_markdown_fast(items),
         *_markdown_table(
             ("verdict", "the paper's claims"), [(verdict, str(n)) for verdict, n in found.items()]
         ),
         "",
+        *([_markdown(_sentence(printed_counts(items))), ""] if printed_counts(items) else []),
         "## Every claim",
         "",
     ]
     rows = [
-        (f"[{_markdown(i.paper)}](#{i.name})", worded(c), f"**{c.verdict}**", c.evidence, c.why)
+        (f"[{_markdown(i.paper)}](#{i.name})", worded(c), _verdict(c), c.evidence, c.why)
         for i in items
         for c in i.findings.claims
     ]
@@ -204,12 +230,19 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _verdict(claim: Claim) -> str:
+    detail = f" ({_markdown(claim.detail)})" if claim.detail else ""
+    return f"**{_markdown(claim.verdict)}**{detail}"
+
+
 def _markdown_body(item: Reproduced, image: str) -> list[str]:
     lines = []
     if item.findings.panels:
         lines += [f"![{_markdown(item.description)}]({image})", ""]
         lines += [_markdown(item.caption), ""] if item.caption else []
     lines += _markdown_table(item.findings.table.columns, item.findings.table.rows)
+    for title, table in item.findings.all_tables:
+        lines += ["", f"**{_markdown(title)}**", "", *_markdown_table(table.columns, table.rows)]
     lines += [""] + [f"- {_markdown(note)}" for note in item.findings.notes]
     return [*lines, "", f"Made by {_markdown_code(item.command)}."]
 
@@ -238,13 +271,20 @@ def _markdown(text: str) -> str:
     return re.sub(special, r"\\\g<0>", line)
 
 
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
 def _markdown_code(text: str) -> str:
     """Text to be read letter by letter."""
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
     return f"{fence}{' '.join(text.split())}{fence}"
 
 
-COLOURS = {HOLDS: "green", FAILS: "red", OPEN: "yellow"}
+COLOURS = {
+    HOLDS: "green", FAILS: "red", DEPENDS: "magenta", UNDECIDED: "yellow", OPEN: "yellow",
+    AUDITED: "cyan",
+}  # fmt: skip
 LABEL = 24
 """Columns for a row's label; a longer one takes several lines where there is no room."""
 
@@ -254,9 +294,7 @@ GAP = 3
 
 def show(item: Reproduced) -> None:
     """Print the item's table and what it says about each of the paper's claims."""
-    from rich import box
     from rich.padding import Padding
-    from rich.table import Table as Grid
     from rich.text import Text
 
     console = plain_console()
@@ -264,7 +302,22 @@ def show(item: Reproduced) -> None:
     console.print(Text(f"{item.paper}: {item.heading}", style="bold"))
     if item.fast:
         console.print(Text(FAST, style="yellow"))
-    table = item.findings.table
+    _print_table(console, item.findings.table)
+    for title, table in item.findings.all_tables:
+        console.print(Text(title))
+        _print_table(console, table)
+    for claim in item.findings.claims:
+        style = COLOURS[claim.verdict]
+        console.print(Text.assemble((claim.told, f"bold {style}"), ": ", worded(claim)))
+        for line in filter(None, (claim.evidence, claim.why)):
+            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
+
+
+def _print_table(console: "Console", table: Table) -> None:
+    from rich import box
+    from rich.table import Table as Grid
+    from rich.text import Text
+
     for group, widths in _groups(table, console.width):
         grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
         for i, width in zip(group, widths, strict=True):
@@ -272,11 +325,6 @@ def show(item: Reproduced) -> None:
         for row in table.rows:
             grid.add_row(*(Text(row[i]) for i in group))
         console.print(grid)
-    for claim in item.findings.claims:
-        style = COLOURS[claim.verdict]
-        console.print(Text.assemble((claim.verdict, f"bold {style}"), ": ", worded(claim)))
-        for line in filter(None, (claim.evidence, claim.why)):
-            console.print(Padding(Text(line, style="dim"), (0, 0, 0, 4), expand=False))
 
 
 def show_counts(items: Sequence[Reproduced]) -> None:
@@ -289,14 +337,17 @@ def show_counts(items: Sequence[Reproduced]) -> None:
     grid = Grid(box=box.SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_footer=True)
     grid.add_column("item", footer="all")
     grid.add_column("paper")
-    for verdict, count in counts(items).items():
+    every = counts(items)
+    for verdict, count in every.items():
         style = COLOURS[verdict]
         grid.add_column(Text(verdict, style=style), Text(str(count)), justify="right", style=style)
     for item in items:
         found = counts([item])
-        cells = [str(found[verdict] or "") for verdict in VERDICTS]
+        cells = [str(found.get(verdict, "")) for verdict in every]
         grid.add_row(*map(Text, (item.name, item.paper, *cells)))
     console.print(grid)
+    if line := printed_counts(items):
+        console.print(Text(line))
     if any(item.fast for item in items):
         console.print(Text(FAST, style="yellow"))
 

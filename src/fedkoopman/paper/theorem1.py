@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.paper.items import Findings, Numbers, Options, Panel, Series, Table, Tell
-from fedkoopman.paper.judging import number
 from fedkoopman.paper.quadratics import Quadratics, draw_quadratics
 from fedkoopman.paper.theorem1_claims import PROCESSES, Row, all_steps, claims_of, notes_of
 from fedkoopman.paper.theorem1_comparison import compare, compare_draws, uneven_errors
+from fedkoopman.paper.verdicts import number
 from fedkoopman.version import NUMERICS
 
 PROBLEM: dict[str, Any] = {
@@ -83,6 +83,7 @@ class Theorem1:
         sizes = FAST if options.fast else FULL
         return {
             "version": NUMERICS,
+            "form": 2,
             "seed": options.seed,
             "problem": PROBLEM,
             "other_problems": OTHERS,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.paper.quadratics import Expected, Process, Quadratics, expect, simulate
-from fedkoopman.theory import bound, decreasing_steps, selected
+from fedkoopman.theory import Constants, bound, decreasing_steps, selected
 
 Array = NDArray[np.float64]
 
@@ -179,27 +179,40 @@ def uneven_errors(problem: Quadratics, slots: int, probability: float) -> dict[s
     G is that of the given problem in all cases.
 
     Returns:
-        pairs (derived bound, expected distance): `even` of the problem as it is;
-        `same_average` with all error variance on one client, for each client; `same_worst` with
-        that client's own error alone.
+        by `printed` and `derived`, which are forms of the bound, and `process`, the expected
+        distance: `even` of the problem as it is; `same_average` with all error variance on one
+        client, for each client; `same_worst` with that client's own error alone.
     """
     sizes = decreasing_steps(problem.smoothness, problem.convexity, 1, slots)
     first = expect(problem, sizes, "appendix", probabilities=[probability], steps=1)
     constants = problem.constants(float(first.gradient_square[0]), probability, 1)
 
-    def end(error: Array) -> tuple[float, float]:
-        changed = replace(constants, error=tuple(error.tolist()))
-        last = bound(changed, sizes, problem.initial, "derived")[-1]
-        found = expect(
-            replace(problem, error=error), sizes, "appendix", probabilities=[probability], steps=1
-        )
-        return float(last), float(found.distance[0, -1])
+    def printed(error: Array) -> float:
+        return float(bound(changed(error), sizes, problem.initial, "printed")[-1])
+
+    def derived(error: Array) -> float:
+        return float(bound(changed(error), sizes, problem.initial, "derived")[-1])
+
+    def process(error: Array) -> float:
+        other = replace(problem, error=error)
+        found = expect(other, sizes, "appendix", probabilities=[probability], steps=1)
+        return float(found.distance[0, -1])
+
+    def changed(error: Array) -> Constants:
+        return replace(constants, error=tuple(error.tolist()))
 
     total = np.sqrt(np.sum(problem.error**2))
     alone = np.eye(problem.clients)
+    ends = {"printed": printed, "derived": derived, "process": process}
     return {
         "p": probability,
-        "even": end(problem.error),
-        "same_average": [end(total * one) for one in alone],
-        "same_worst": [end(problem.error * one) for one in alone],
+        "last_step_size": float(sizes[-1]),
+        **{
+            name: {
+                "even": end(problem.error),
+                "same_average": [end(total * one) for one in alone],
+                "same_worst": [end(problem.error * one) for one in alone],
+            }
+            for name, end in ends.items()
+        },
     }

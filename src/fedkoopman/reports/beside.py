@@ -55,6 +55,13 @@ def beside_section(page: Page, run: RunFiles, other: RunFiles) -> None:
 
 def _sentence(run: RunFiles, other: RunFiles, names: list[str]) -> str:
     """How much better the next steps are, in words."""
+    ours, theirs = run.rollout, other.rollout
+    if ours is not None and theirs is not None and ours.names != theirs.names:
+        first, second = (", ".join(one.names[:MOST_STATES]) for one in (ours, theirs))
+        return (
+            f"Means over the last slots of each run. {names[0]} predicts {first} and {names[1]} "
+            f"{second}: errors of different quantities say nothing about which is better."
+        )
     mine, its = (tail_spread(one, "E1")["mean"] for one in (run, other))
     text = "Means over the last slots of each run, on the same kind of held-out data."
     if mine and its:

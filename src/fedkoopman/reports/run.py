@@ -126,6 +126,8 @@ def _learning(page: Page, run: RunFiles) -> None:
     kind = (
         "the smoothed states of held-out segments" if real else "noise-free held-out trajectories"
     )
+    if run.study.get("scheme") == "observations":
+        kind = f"what each client's sensor shows of {kind}, means over clients"
     caption = f"On {kind}; slot 0 is the untrained model."
     if len(run.seeds) > 1:
         caption += (

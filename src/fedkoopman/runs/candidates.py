@@ -194,9 +194,10 @@ def choices(study: Study, kind: str, dim: int) -> list[list[dict[str, str]]]:
 def _may_be_auto(study: Study, key: str) -> bool:
     """Whether the study can have a value estimated and does not.
 
-    Real sites say their noise in files of their own, and true states need no filter.
+    Real sites say their noise in files of their own; true states and raw observations need no
+    filter.
     """
-    if study.sites.files or study.scheme == "perfect-data":
+    if study.sites.files or study.scheme in ("perfect-data", "observations"):
         return False
     try:
         other = study.with_values({key: "auto"})

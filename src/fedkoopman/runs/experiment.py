@@ -133,7 +133,8 @@ def experiment_of(study: Study, seed: int, sites: Sites | None = None) -> Experi
     )
     doubts = per_client(study.clients.process_noise, count)
     unknown = [n for n, doubt in enumerate(doubts) if doubt == "auto"]
-    if unknown and sites is None and not SCHEMES[study.scheme].perfect:
+    scheme = SCHEMES[study.scheme]
+    if unknown and sites is None and not (scheme.perfect or scheme.raw):
         return with_process_noise(experiment, unknown)
     return experiment
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.config.parts import learned_states
 from fedkoopman.config.study import Study
 from fedkoopman.estimation.left_out import kept_samples
 from fedkoopman.federation.algorithm import Problem
@@ -20,6 +21,7 @@ from fedkoopman.federation.guard.history import trust_entry
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.privacy import privacy_sentence
 from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.card import state_names
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.rollout import better_way, way_errors
@@ -27,6 +29,7 @@ from fedkoopman.koopman.staged import Staged
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.site_preparation import PreparedSite, Sites
 
+OBSERVATIONS = "what the clients' sensors show (z), not states"
 METRICS = ("l1", "l2", "l3", "loss", "E1", "E2", "E", "horizon")
 
 
@@ -43,23 +46,27 @@ def model_of(
         private: of `privacy_told`.
     """
     problem = problem_of(study, experiment.seed, len(experiment.clients), experiment.system)
-    bare = bare_model(problem, weights)
+    bare = bare_model(problem, weights, **_words(study, problem))
     sums = [measured_sums(bare, test.trajectories) for test in held_out(experiment)]
     return finished_model(study, problem, weights, records, sums, private)
 
 
 def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
     """A model around weights, about which nothing has been measured yet."""
+    words = {"names": problem.system.names, "units": problem.system.units}
     return DeepKoopman.from_weights(
         problem.architecture,
         problem.architecture.from_named(weights),
         dt=float(problem.system.dt),
-        names=problem.system.names,
-        units=problem.system.units,
         training=problem.training,
         random_state=problem.seed,
-        **more,
+        **words | more,
     )
+
+
+def _words(study: Study, problem: Problem) -> dict[str, tuple[str, ...]]:
+    """Names and units of what a study's model predicts."""
+    return dict(zip(("names", "units"), learned_states(study, problem.system), strict=True))
 
 
 def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str, NDArray]:
@@ -108,12 +115,14 @@ def finished_model(
         list(map(ErrorSum, one["moments"], map(int, one["counts"]), map(int, one["spans"])))
         for one in sums
     ]
+    words = _words(study, problem)
     return bare_model(
         problem,
         weights,
+        **words,
         relift=relift_of(sums),
         reference=np.tile(mean, problem.architecture.window),
-        noise=noise_of_sums(bare_model(problem, weights).learned_, groups),
+        noise=noise_of_sums(bare_model(problem, weights, **words).learned_, groups),
         information={
             "study": study.name,
             "digest": study.digest(),
@@ -123,6 +132,7 @@ def finished_model(
             "clients": problem.clients,
             "rounds": _trainings(study, records),
             "samples": samples_of(records),
+            **({"predicts": OBSERVATIONS} if study.scheme == "observations" else {}),
             **({"privacy": privacy_sentence(private["privacy"])} if private else {}),
         },
     )
@@ -159,8 +169,8 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     return {
         "dt": float(experiment.system.dt),
         "depth": depth,
-        "names": list(experiment.system.names),
-        "units": list(experiment.system.units),
+        "names": list(state_names(model)),
+        "units": list(model.units_ or ()),
         "truth": _rounded(truth),
         "one_step": _rounded(one_step),
         "free": _rounded(free),

@@ -167,11 +167,24 @@ class RunDirectory:
                 f"{path} holds a run with other contents of {', '.join(about['files'])}: {CHOICE}"
             )
         asked = list(seeds or ([study.seed] if study.seed != mine.seed else about["seeds"]))
-        if asked != about["seeds"]:
+        more = [seed for seed in asked if seed not in about["seeds"]]
+        if len(asked) - len(more) < len(about["seeds"]) or (more and not about["nested"]):
             raise InputError(
                 f"{path} holds a run of seeds {about['seeds']} but {asked} were asked for: {CHOICE}"
             )
-        return cls(path, mine, tuple(about["seeds"]), about["nested"])
+        if more:
+            cls._extended(path, mine, more)
+        return cls(path, mine, (*about["seeds"], *more), about["nested"])
+
+    @classmethod
+    def _extended(cls, path: Path, study: Study, more: Sequence[int]) -> None:
+        """Add seeds to a run; its summary is of fewer seeds and goes first."""
+        with writing(path):
+            (path / "summary.json").unlink(missing_ok=True)
+        for seed in more:
+            _write_study(path / f"seed-{seed}", replace(study, seed=seed))
+        about = json.loads((path / "run.json").read_text(encoding="utf-8"))
+        write_json(path / "run.json", about | {"seeds": [*about["seeds"], *more]})
 
 
 def study_in(path: Path) -> Study:

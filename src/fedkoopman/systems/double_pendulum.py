@@ -12,7 +12,7 @@ from fedkoopman.systems.solvers import Input, Number
 
 
 class DoublePendulum(System):
-    """Two point masses on massless rods, without friction (the paper's last equation).
+    """Two point masses on massless rods, without friction (eq. (42)).
 
     The state is (θ₁, ω₁, θ₂, ω₂), upper link first; angles are measured from hanging, in radians.
     With δ = θ₂ − θ₁, M = m₁ + m₂ and D = M − m₂ cos² δ:

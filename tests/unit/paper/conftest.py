@@ -1,19 +1,28 @@
 """A reproduced item whose texts are full of characters that mean something in HTML or Markdown."""
 
+import re
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from fedkoopman.paper.items import (
+    AGREES,
     FAILS,
     HOLDS,
+    LOWER,
     OPEN,
     Claim,
     Findings,
     Numbers,
     Panel,
+    Printed,
     Reproduced,
     Series,
     Table,
+    worded,
 )
+from fedkoopman.paper.pages import _markdown
 
 LABEL = "p < 0.3 & [1, 0, 0] | *a* _b_ `c` <b>d</b> $e$ [f](g)"
 
@@ -44,6 +53,28 @@ def item() -> Reproduced:
                 Panel("tail", "p", "E", (Series("0.9", slots, slots, (0.1, 0.1, 0.1)),)),
             ),
             notes=("Means over seeds 0 to 4.", f"> A note on {LABEL}"),
+            printed=(
+                Printed("E of p < 0.3 & *a* | b", 1.25, 1.5, 1.125, 1.875, AGREES),
+                Printed("E at 0.9", 3.25, 1.5, 1.125, 1.875, LOWER),
+                Printed("E at 0.7", 1.75, 1.5, 1.125, 1.875, AGREES, fitted=True),
+                Printed("E at 0.5", 4.5, None, None, None, OPEN),
+            ),
+            tables=((f"A further table of {LABEL}", Table(("q", "F"), ((LABEL, "0.625"),))),),
             sources=((LABEL, 'name = "a"\nslots = 200'), ("0.9", 'name = "</code>"')),
         ),
     )
+
+
+@pytest.fixture(scope="session")
+def as_on_the_page() -> Callable[[str, Findings], None]:
+    """Checks that docs/paper.md has an item's claims in the words that the code has."""
+    page = Path(__file__).parents[3] / "docs" / "paper.md"
+    row = re.compile(r"^\| \[[^]]*\]\(#([\w-]+)\) \| (.*?) \| \*\*", re.MULTILINE)
+    rows = row.findall(page.read_text("utf-8"))
+
+    def check(name: str, findings: Findings) -> None:
+        on_page = [text for item, text in rows if item == name]
+        in_code = [_markdown(worded(claim)) for claim in findings.claims]
+        assert on_page == in_code, "docs/paper.md is older than the code: make paper DATA=…"
+
+    return check

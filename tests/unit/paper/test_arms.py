@@ -1,13 +1,17 @@
 """Studies of the items: equal experiments are equal studies, and --fast makes them small."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from fedkoopman.config.study import Study
+from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
 from fedkoopman.paper.items import Findings, Options, Table
+from fedkoopman.runs.experiment import experiment_of
 
 
 def test_a_variant_is_named_after_what_differs() -> None:
@@ -22,7 +26,7 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
     small = {"segments.steps": 12, "policy.segments": 1, "training.epochs": 1}
     arms = (
         Arm("a", variant({**small, "slots": 20})),
-        Arm("b", variant({**small, "slots": 3}), 3.0),
+        Arm("b", variant({**small, "slots": 3, "scheme": "observations"}), 3.0),
     )
     seen: list[dict[str, Measured]] = []
 
@@ -30,7 +34,13 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
         seen.append(found)
         return Findings((), Table((), ()), ())
 
-    item, told = Runs(lambda _: arms, judge, rollouts=True), []
+    def one_step(study: Study, seed: int, model: DeepKoopman) -> dict[str, float]:
+        tests = [test.trajectories for test in held_out(experiment_of(study, seed))]
+        error = [np.mean((model.predict(x)[:, :-1] - x[:, 1:]) ** 2) for x in tests]
+        held = [np.mean((x[:, :-1] - x[:, 1:]) ** 2) for x in tests]
+        return {"error": float(np.mean(error)), "held": float(np.mean(held))}
+
+    item, told = Runs(lambda _: arms, judge, rollouts=True, models=one_step), []
     options = Options(tmp_path / "runs", seeds=2, seed=4, fast=True)
     assert item.slots(options) == 2 * (12 + 3)
     numbers = item.compute(options, told.append)
@@ -42,10 +52,24 @@ def test_runs_are_collected_and_resumed(tmp_path: Path) -> None:
     np.testing.assert_allclose(a.tail("loss"), a.curves("loss")[:, -4:].mean(axis=1))
     assert (a.untrained("loss") > 0).all() and (a.persistence("E") > 0).all()
     assert len(a.table["rollouts"]) == 2
+    # ℓ₃ of the last slot is the final model's one-step error on all test trajectories
+    for one in (a, b):
+        final, held = ([seed[name] for seed in one.table["models"]] for name in ("error", "held"))
+        np.testing.assert_allclose(one.last("l3"), final, rtol=1e-5)
+        np.testing.assert_allclose(one.persistence("l3"), held)
     records = {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")}
     assert len(records) == 4
     assert item.compute(options, lambda _: None) == numbers
     assert {p: p.read_bytes() for p in tmp_path.rglob("records.jsonl")} == records
+    # More seeds are added; fewer, or others, are taken from all that are there.
+    more = item.compute(replace(options, seeds=3), lambda _: None)["arms"]
+    assert [one["seeds"] for one in more] == [[4, 5, 6]] * 2
+    assert more[0]["curves"]["E"][:2] == numbers["arms"][0]["curves"]["E"]
+    assert {p: p.read_bytes() for p in records} == records
+    [first, _] = item.compute(replace(options, seeds=1, seed=3), lambda _: None)["arms"]
+    assert first["seeds"] == [3]
+    again = item.compute(options, lambda _: None)["arms"]
+    assert [one["curves"] for one in again] == [one["curves"] for one in numbers["arms"]]
 
 
 def test_settings_tell_studies_and_seeds_apart() -> None:

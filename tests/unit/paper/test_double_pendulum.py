@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.paper import double_pendulum_arms as arms
 from fedkoopman.paper import double_pendulum_data as data
-from fedkoopman.paper import double_pendulum_judging as judging
+from fedkoopman.paper import double_pendulum_motion as motion
 from fedkoopman.paper import fig_double_pendulum as item
-from fedkoopman.paper.arms import METRICS
-from fedkoopman.paper.items import FAILS, HOLDS, OPEN, Options
+from fedkoopman.paper.arms import Arm
+from fedkoopman.paper.items import Options
 
 MEASURED = os.environ.get("FEDKOOPMAN_DOUBLE_PENDULUM")
 ROWS = 6201
@@ -29,9 +30,11 @@ def text(angles: np.ndarray, interval: float = 0.002) -> str:
 
 
 def angle(trial: int, link: int) -> np.ndarray:
-    """Degrees; every file its own."""
+    """Degrees, every file its own: at rest, lifted from 2 to 4 s, held up, and free after 5 s."""
     time = np.arange(ROWS) * 0.002
-    return 40 * np.sin((2 + trial + link) * time) + 10 * link * time
+    up = 180 * np.sin(np.pi / 4 * np.clip(time - 2, 0, 2)) ** 2
+    since = np.maximum(time - 5 - 0.02 * trial, 0)
+    return up + 40 * np.sin((2 + trial + link) * since) + 10 * link * since
 
 
 FILES = {
@@ -190,16 +193,27 @@ class TestErrors:
 
 class TestStudies:
     def test_are_the_papers(self, tmp_path: Path) -> None:
-        arms = {arm.label: arm.study for arm in item.arms(Options(tmp_path))}
-        random = arms["random windows"]
+        studies = {arm.label: arm.study for arm in item.arms(Options(tmp_path))}
+        random = studies["random windows"]
         assert (random.slots, random.segments.steps, random.training.epochs) == (50, 100, 25)
         assert random.trajectories == "per-client" and random.scheme == "kf-fedkl"
         assert random.network == fk.Study.paper_default().network
         assert random.clients.sensor == {"kind": "perturbed-identity"}
         assert random.clients.observation_noise == {"diagonal": (0.01, 1.0, 0.01, 1.0)}
-        assert len({study.name for study in arms.values()}) == len(arms)
-        windows = {label: study.recordings.windows for label, study in arms.items()}
+        assert len({study.name for study in studies.values()}) == len(studies)
+        windows = {label: study.recordings.windows for label, study in studies.items()}
         assert windows["consecutive windows"] == "consecutive"
+
+    @pytest.mark.parametrize("label", [arms.FREE, arms.FREE_MATCHED, arms.ALL, arms.EXCLUDED])
+    def test_other_samples_are_all_that_differs_from_the_papers(
+        self, tmp_path: Path, label: str
+    ) -> None:
+        studies = {arm.label: arm.study for arm in item.arms(Options(tmp_path))}
+        papers, mine = studies["random windows"], studies[label]
+        assert mine.recordings.train != papers.recordings.train
+        same = mine.recordings.test == papers.recordings.test
+        assert same == (label in (arms.ALL, arms.EXCLUDED))
+        assert replace(mine, recordings=papers.recordings, name=papers.name) == papers
 
     def test_slices_are_the_samples_and_are_read_back_exactly(
         self, folder: Path, tmp_path: Path
@@ -211,188 +225,102 @@ class TestStudies:
             arm.study.check()
         from fedkoopman.config.recordings import recordings_of
 
-        found = recordings_of(item.arms(options)[0].study, fk.systems.DoublePendulum())
-        assert found is not None and found.test_count(100) == 20
-        np.testing.assert_array_equal(found.train[0], trials[0][1000:6001])
-        np.testing.assert_array_equal(found.train[1], trials[1][1000:6001])
-        np.testing.assert_array_equal(found.test[0], trials[2][1000:3001])
+        studies = {arm.label: arm.study for arm in item.arms(options)}
+
+        def read(label: str) -> tuple[np.ndarray, ...]:
+            found = recordings_of(studies[label], fk.systems.DoublePendulum())
+            assert found is not None and found.test_count(100) == 20
+            return (*found.train, *found.test)
+
+        released = motion.releases(trials)
+        ends = (6000, 6000, released[2] + 2000)
+        places = zip(trials, released, ends, strict=True)
+        free = [(states, slice(first, last + 1)) for states, first, last in places]
+        tested = trials[2][1000:3001]
+        expected = {
+            arms.RANDOM: [trials[0][1000:6001], trials[1][1000:6001], tested],
+            arms.FREE: [states[part] for states, part in free],
+            arms.FREE_MATCHED: [motion.matched(states)[part] for states, part in free],
+            arms.ALL: [trials[0], trials[1], tested],
+            arms.EXCLUDED: [trials[0][6001:], trials[1][6001:], tested],
+        }
+        for label, states in expected.items():
+            for mine, theirs in zip(read(label), states, strict=True):
+                np.testing.assert_array_equal(mine, theirs)
+
+    def test_samples_in_the_range_of_the_test_are_counted(self) -> None:
+        """Angles alone count, and both must be in range."""
+        test = np.array([[0, 9, 0, 9], [1, -9, 2, 9.0]])
+        mine = np.array([[0.5, 99, 1, -99], [0.5, 0, 3, 0], [2, 0, 1, 0], [1, 0, 2, 0]])
+        files = {f"trial-{k}{end}.csv": mine for k in (1, 2) for end in ("", "-after")}
+        files |= {"trial-3.csv": test, "trial-2-after.csv": mine[1:2]}
+        assert arms.inside(files) == {"papers": 0.5, "after": 0.25}
 
     def test_the_data_is_part_of_the_settings(self, folder: Path, tmp_path: Path) -> None:
         options = Options(tmp_path / "runs", data=folder)
-        changed = {**FILES, "Trial2/DPmean_data_RB1.csv": text(angle(2, 1) + 1)}
+        turned = angle(2, 1)
+        turned[2600:6000] += np.linspace(0, 1, 3400)
+        changed = {**FILES, "Trial2/DPmean_data_RB1.csv": text(turned)}
         other = replace(options, data=in_zip(tmp_path / "d.zip", changed))
         mine, theirs = item.ITEM.settings(options), item.ITEM.settings(other)
         assert mine["studies"] == theirs["studies"]
-        assert [n for n in mine["data"] if mine["data"][n] != theirs["data"][n]] == ["trial-2.csv"]
+        differ = {name for name in mine["data"] if mine["data"][name] != theirs["data"][name]}
+        assert "trial-2.csv" in differ and not any("trial-1" in name for name in differ)
         made = [item.slices(data.read_trials(o.data)) for o in (options, other)]
         item._write(options.runs / item.FOLDER, made[0])
-        with pytest.raises(fk.InputError, match=r"trial-2\.csv was made from other data"):
+        with pytest.raises(fk.InputError, match=r"trial-2.*\.csv was made from other data"):
             item._write(options.runs / item.FOLDER, made[1])
 
     def test_samples_outside_the_slices_are_part_of_the_settings(
         self, folder: Path, tmp_path: Path
     ) -> None:
-        changed = dict(FILES)
-        for link in (0, 1):
-            still = angle(1, link)
-            still[:700] = still[0]
-            changed[f"Trial1/DPmean_data_RB{link}.csv"] = text(still)
+        early = angle(3, 1)
+        early[500:700] += 5
+        changed = {**FILES, "Trial3/DPmean_data_RB1.csv": text(early)}
         options = Options(tmp_path / "runs", data=folder)
         other = replace(options, data=in_folder(tmp_path / "d", changed))
         mine, theirs = item.ITEM.settings(options), item.ITEM.settings(other)
         assert mine["data"] == theirs["data"] and mine["motion"] != theirs["motion"]
 
+    def test_a_pendulum_that_nobody_lets_go_is_refused(self, tmp_path: Path) -> None:
+        files = {name: text(np.zeros(ROWS)) for name in FILES}
+        options = Options(tmp_path / "runs", data=in_folder(tmp_path / "d", files))
+        with pytest.raises(fk.InputError, match=r"trial 1 should be lifted.*authors' angles"):
+            item.ITEM.settings(options)
+
     def test_without_data_nothing_can_be_computed(self, tmp_path: Path) -> None:
-        assert item.ITEM.slots(Options(tmp_path, seeds=2)) == 2 * 50 * len(item.ARMS)
+        assert item.ITEM.slots(Options(tmp_path, seeds=2)) == 2 * 50 * len(arms.ARMS)
         with pytest.raises(fk.InputError, match=r"needs --data PATH: .*Mendeley"):
             item.ITEM.settings(Options(tmp_path))
 
 
-MOTION = {"begins": 1100, "used": [8.0, 16.0], "after": [2.0, 4.0], "last": 11000}
+def test_runs_have_limits_and_both_parts_beside_them(folder: Path, tmp_path: Path) -> None:
+    """With two of the settings."""
+    wanted = (arms.RANDOM, arms.FREE)
 
+    def two(options: Options) -> tuple[Arm, ...]:
+        return tuple(arm for arm in item.arms(options) if arm.label in wanted)
 
-def numbers(**scores: dict[str, float]) -> dict[str, Any]:
-    """Numbers of five seeds in which every arm has scores 1, or as given by label.
-
-    `risen` is how many times the last slots are above those before.
-    """
-    luck = np.random.default_rng(0).lognormal(sigma=0.01, size=5)
-    arms = []
-    studies = {arm.label: arm.study.to_toml() for arm in item.arms(Options(Path("unused")))}
-    for label in item.ARMS:
-        values = {m: 1.0 for m in METRICS} | scores.get(
-            label.replace(" ", "_").replace(",", ""), {}
-        )
-        risen = values.pop("risen", 1.0)
-        shape = np.array([9, 1 / risen, 1 / risen, 1, 1])
-        arms.append(
-            {
-                "label": label, "value": None, "folder": "f", "study": studies[label],
-                "seeds": list(range(5)), "tail_slots": 2, "seconds": 1.0, "rounds": 9.0,
-                "renewals": 4.0,
-                "curves": {m: np.outer(v * luck, shape).tolist() for m, v in values.items()},
-                "untrained": {m: (10 * luck).tolist() for m in METRICS},
-                "persistence": {"l3": [0.5] * 5, "E": [0.5] * 5},
-                "variance": [1.0] * 5,
-            }
-        )  # fmt: skip
-    labels = ("HOLD", "VELOCITY", "EQUATION", "TRUE", "ESTIMATED", "TWO", "TWO_ESTIMATED")
-    errors = {getattr(judging, name): [1e-4, 2e-4, 3e-4, 4e-4] for name in labels}
-    arms[0]["limits"] = {
-        "names": ["a", "b", "c", "d"], "errors": errors, "estimates": [0.1] * 4, "test": [4, 90],
-    }  # fmt: skip
-    arms[0]["motion"] = [MOTION, {**MOTION, "begins": 990, "used": [8.1, 16.3]}]
-    return json.loads(json.dumps({"arms": arms}))
-
-
-class TestFindings:
-    def verdicts(self, **scores: dict[str, float]) -> list[str]:
-        return [claim.verdict for claim in item.ITEM.findings(numbers(**scores)).claims]
-
-    def test_a_fall_of_ten_is_low_and_errors_above_persistence_do_not_beat_it(self) -> None:
-        assert self.verdicts() == [HOLDS] * 4 + [HOLDS, HOLDS, OPEN] + [FAILS] * 5
-
-    def test_a_fall_of_less_than_five_in_one_reading_is_not_low(self) -> None:
-        assert self.verdicts(consecutive_windows={"loss": 3.0})[:4] == [HOLDS, FAILS, HOLDS, HOLDS]
-        assert self.verdicts(random_windows={"E": 3.0})[:4] == [HOLDS, HOLDS, FAILS, HOLDS]
-        assert self.verdicts(random_windows={"E": 2.0})[:4] == [HOLDS, HOLDS, OPEN, HOLDS]
-
-    def test_what_rises_after_its_best_slots_has_not_converged(self) -> None:
-        found = item.ITEM.findings(numbers(consecutive_windows={"risen": 3.0})).claims
-        assert [claim.verdict for claim in found[:4]] == [HOLDS, FAILS, HOLDS, FAILS]
-        assert "best 2 slots before ×3 " in found[1].evidence and "rises again" in found[1].why
-        assert self.verdicts(random_windows={"risen": 1.5})[0] == HOLDS
-
-    def test_samples_are_judged_by_their_motion(self) -> None:
-        made = numbers()
-        made["arms"][0]["motion"][0] |= {"begins": None, "after": [8.0, 16.0]}
-        made["arms"][0]["motion"][1] |= {"after": [8.0, 16.0]}
-        late, moving, _ = item.ITEM.findings(made).claims[4:7]
-        assert late.verdict == FAILS and "never, 990" in late.evidence
-        assert moving.verdict == FAILS and "1000 to 6000 against 6000 to 11000" in moving.evidence
-
-    def test_only_comparisons_with_persistence_are_ours(self) -> None:
-        claims = item.ITEM.findings(numbers()).claims
-        assert [claim.ours for claim in claims] == ["persistence" in c.text for c in claims]
-
-    def test_notes_are_of_the_runs(self) -> None:
-        notes = " ".join(item.ITEM.findings(numbers()).notes)
-        assert "as 4 trajectories of 90 steps" in notes
-        assert all(f"{key} = {value:g}" in notes for key, value in item.BETTER.items())
-
-    def test_both_scores_must_beat_persistence(self) -> None:
-        better = {"l3": 0.1, "E1": 0.1}
-        assert self.verdicts(linear_network=better)[8] == HOLDS
-        assert self.verdicts(linear_network={"l3": 0.1})[8] == FAILS
-        assert self.verdicts(linear_network=better, linear_network_perfect_data=better)[8:] == [
-            HOLDS, FAILS, HOLDS, FAILS,
-        ]  # fmt: skip
-
-    def test_figure_table_and_files_have_every_part(self) -> None:
-        found = item.ITEM.findings(numbers())
-        assert [row[0] for row in found.table.rows][-2:] == [
-            "paper's network, untrained", "persistence",
-        ]  # fmt: skip
-        assert all(len(row) == len(found.table.columns) for row in found.table.rows)
-        assert [one.name for one in found.numbers] == ["", "slots", "limits"]
-        for panel in found.panels:
-            assert "untrained" in [line.label for line in panel.series if line.muted]
-        assert "persistence" in [line.label for line in found.panels[1].series if line.muted]
-        assert len(found.sources) == len(item.ARMS)
-
-
-class TestMotion:
-    def test_of_a_swing_that_dies_away(self) -> None:
-        """A root mean square speed is amplitude times frequency over √2, over whole periods."""
-        from fedkoopman.paper.double_pendulum_judging import motion
-
-        time = np.arange(12_000) * 0.002
-        swing = np.where(time < 12, 1.0, 0.1) * np.sin(np.pi * time)
-        upper = np.where(time < 2.4, 0.0, swing)
-        states = np.stack([upper, 0 * time, 2 * upper, 0 * time], axis=1)
-        [found] = motion([states])
-        begins = 1200 + np.flatnonzero(2 * np.abs(upper[1200:]) > 0.05)[0]
-        assert found["begins"] == begins and found["last"] == 11_000
-        np.testing.assert_allclose(
-            found["after"], 0.1 * np.pi / np.sqrt(2) * np.array([1, 2]), rtol=1e-3
-        )
-        assert found["used"][1] == pytest.approx(2 * found["used"][0])
-        assert motion([0 * states])[0]["begins"] is None
-
-    def test_of_a_recording_that_ends_early(self) -> None:
-        from fedkoopman.paper.double_pendulum_judging import motion
-
-        assert motion([np.zeros((6201, 4))])[0]["last"] == 6200
-
-
-class TestLimits:
-    def test_least_squares_find_a_linear_system(self, tmp_path: Path) -> None:
-        """Of x_{k+1} = A x_k the map of one state is exact, persistence is (A − I) x."""
-        from fedkoopman.paper.double_pendulum_judging import HOLD, TRUE, TWO
-        from fedkoopman.paper.fig_double_pendulum import limits
-
-        turn = np.array([[0.98, 0.1, 0, 0], [-0.1, 0.98, 0, 0], [0, 0, 0.99, 0], [0, 0, 0, 0.9]])
-        start = np.array([1.0, -1.0, 0.5, 2.0])
-        states = np.stack([np.linalg.matrix_power(turn, k) @ start for k in range(201)])
-        np.save(tmp_path / "states.npy", states)
-        study = replace(item.arms(Options(tmp_path))[0].study, folder=tmp_path).with_values(
-            {
-                "slots": 4,
-                "evaluation.trajectories": 2,
-                "recordings": {"train": ["states.npy"], "test": ["states.npy"]},
-            }
-        )
-        found = limits(study, 0)
-        assert found["test"] == [2, 100]
-        held = np.mean(np.diff(states, axis=0) ** 2, axis=0)
-        np.testing.assert_allclose(found["errors"][HOLD], held, rtol=1e-12)
-        assert max(found["errors"][TRUE]) < 1e-20 and max(found["errors"][TWO]) < 1e-20
-
-
-def test_the_item_runs_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    few = replace(item.ITEM, arms=two)
     options = Options(tmp_path / "runs", seeds=2, fast=True, data=folder)
     told: list[Any] = []
-    found = item.ITEM.compute(options, told.append)
+    found = few.compute(options, told.append)
+    assert few.compute(options, lambda _: None) == found
+    papers, free = found["arms"]
+    assert "limits" in papers and "limits" in free and "measured data" in told
+    assert [trial["release"] for trial in papers["motion"]] == pytest.approx(
+        [2510, 2520, 2530], abs=5
+    )
+    assert "parts" not in free  # its test has no samples before the release
+    assert {name: part["windows"] for name, part in papers["parts"].items()} == {
+        "before the release": 15, "after the release": 4,
+    }  # fmt: skip
+    assert all(len(part["models"]["l3"]) == 2 for part in papers["parts"].values())
+
+
+@pytest.mark.slow
+def test_the_item_runs_and_goes_on(folder: Path, tmp_path: Path) -> None:
+    options = Options(tmp_path / "runs", seeds=2, fast=True, data=folder)
+    found = item.ITEM.compute(options, lambda _: None)
     assert item.ITEM.compute(options, lambda _: None) == found
-    claims = item.ITEM.findings(json.loads(json.dumps(found))).claims
-    assert len(claims) == 12 and "measured data" in told
+    assert len(item.ITEM.findings(json.loads(json.dumps(found))).claims) == 25

@@ -9,7 +9,17 @@ import pytest
 from markdown_it import MarkdownIt
 
 from fedkoopman.paper.files import write_index, write_item, write_numbers
-from fedkoopman.paper.items import FAILS, FAST, HOLDS, OPEN, SPREAD, Reproduced, Table
+from fedkoopman.paper.items import (
+    FAILS,
+    FAST,
+    HOLDS,
+    LOWER,
+    OPEN,
+    PRINTED,
+    SPREAD,
+    Reproduced,
+    Table,
+)
 from fedkoopman.paper.pages import (
     index_page,
     item_markdown,
@@ -53,7 +63,11 @@ def said(item: Reproduced, why: bool = True) -> list[str]:
 
 
 def cells(item: Reproduced) -> list[str]:
-    return [*item.findings.table.columns, *(c for row in item.findings.table.rows for c in row)]
+    """Every table's cells, and the titles of those after the first."""
+    titled = item.findings.all_tables
+    tables = [item.findings.table, *(table for _, table in titled)]
+    found = [c for table in tables for row in (table.columns, *table.rows) for c in row]
+    return [*(title for title, _ in titled), *found]
 
 
 def rendered(markdown: str) -> Reader:
@@ -100,9 +114,30 @@ def test_the_index_counts_verdicts_over_all_items(item) -> None:
         *said(item, why=False),
         f"ours, not the paper's: {mine.text}",
         item.command.replace(item.name, f"{item.name} fig-noise"),
-        "✓ holds 2 ✗ does not hold 2 ? cannot be compared 2",
+        "✓ holds 2 ✗ does not hold 2 – cannot be compared 2",
     ):
         assert words in page.text
+
+
+def test_printed_numbers_have_a_table_and_are_counted(item, capsys) -> None:
+    """Those by which a setting was chosen are told apart; a fast item decides nothing."""
+    title, table = item.findings.all_tables[0]
+    assert title == PRINTED and len(table.rows) == 4
+    assert table.rows[1][1:] == ("3.25", "1.5", "1.125 to 1.875", LOWER)
+    assert table.rows[2][4] == "agrees (our setting was chosen by it)"
+    assert table.rows[3][2:] == ("not finite", "–", OPEN)
+    line = (
+        "rinted numbers: 2 agree, 0 higher, 2 lower, 2 cannot be compared (ours beside the "
+        "paper's; under two readings a number counts twice; 2 more by which a setting of ours was "
+        "chosen)"
+    )
+    items = [item, replace(item, name="fig-noise")]
+    assert line in Reader(index_page(items)).text and line in rendered(paper_markdown(items)).text
+    show_counts(items)
+    assert line in " ".join(capsys.readouterr().out.split())
+    none = replace(item, findings=replace(item.findings, printed=()))
+    assert "rinted numbers" not in index_page([none]) + paper_markdown([none])
+    assert {one.verdict for one in item.findings.left_open(FAST).printed} == {OPEN}
 
 
 def test_fast_items_have_a_banner(item) -> None:

@@ -13,6 +13,7 @@ from fedkoopman.paper.items import FAILS, HOLDS, Options
 from fedkoopman.paper.quadratics import Quadratics, draw_quadratics, expect, simulate
 from fedkoopman.paper.theorem1 import ITEM
 from fedkoopman.paper.theorem1_claims import first_violation
+from fedkoopman.paper.theorem1_comparison import uneven_errors
 from fedkoopman.version import NUMERICS
 
 
@@ -284,7 +285,7 @@ def test_the_items_numbers_depend_on_the_seed_alone(computed):
 def test_the_items_verdicts(computed):
     """With few slots too, the bound is kept where it is proved and broken at small p."""
     verdicts = [claim.verdict for claim in ITEM.findings(computed).claims]
-    assert verdicts == [HOLDS, FAILS, FAILS, HOLDS, FAILS, FAILS]
+    assert verdicts == [HOLDS, FAILS, FAILS, HOLDS, FAILS, FAILS, FAILS]
 
 
 def test_verdicts_follow_the_numbers(computed):
@@ -298,17 +299,53 @@ def test_verdicts_follow_the_numbers(computed):
     assert verdicts[:3] == [FAILS, HOLDS, HOLDS]
 
 
+@pytest.mark.parametrize("place", range(3))
 @pytest.mark.parametrize(
     ("average", "worst", "verdict"), [(0.9, 1.2, HOLDS), (0.995, 1.2, FAILS), (0.9, 1.005, FAILS)]
 )
-def test_bound_and_process_have_one_limit_of_what_matters(computed, average, worst, verdict):
+def test_both_forms_and_the_process_have_one_limit_of_what_matters(
+    computed, place, average, worst, verdict
+):
     changed = json.loads(json.dumps(computed))
-    changed["uneven"] |= {
-        "even": [1.0, 1.0],
-        "same_average": [[worst, worst]] * 5,
-        "same_worst": [[average, average]] * 5,
-    }
-    assert [c.verdict for c in ITEM.findings(changed).claims[4:]] == [verdict, verdict]
+    name = ("printed", "derived", "process")[place]
+    ends = {"even": 1.0, "same_average": [worst] * 5, "same_worst": [average] * 5}
+    changed["uneven"][name] = ends
+    was, now = (ITEM.findings(numbers).claims[4:] for numbers in (computed, changed))
+    assert now[place].verdict == verdict and bool(now[place].why) == (verdict == FAILS)
+    assert [c for i, c in enumerate(now) if i != place] == [
+        c for i, c in enumerate(was) if i != place
+    ]
+
+
+def test_the_forms_of_the_bound_fail_for_opposite_reasons(computed):
+    """The printed form by the worst case, the derived one by the average; the reasons say so."""
+    printed, derived, process = ITEM.findings(computed).claims[4:]
+    assert (
+        "the worst case changes it by no more than" in printed.why and "lacks η_t²" in printed.why
+    )
+    assert "the average changes it by no more than" in derived.why
+    assert "the worst case changes it by no more than" in process.why
+
+
+def test_uneven_errors_are_those_of_the_theorem():
+    """Both forms after the last slot, against the recursion written out."""
+    given = problem()
+    sizes = steps_for(given, 1, 30)
+    found = uneven_errors(given, 30, 0.4)
+    first = expect(given, sizes, "appendix", probabilities=[0.4], steps=1)
+    n, square = given.clients, first.gradient_square[0]
+    lone = given.error * np.eye(n)[0]
+    for name, error in (("even", given.error), ("same_worst", lone)):
+        weight = theory.coefficients(n, 0.4).sum() * (square + error.max() ** 2)
+        variance = np.sum(given.gradient_noise**2 + error**2) / n**2
+        printed = derived = given.initial
+        for eta in sizes:
+            added = eta**2 * (6 * given.smoothness * given.heterogeneity + weight)
+            printed = (1 - given.convexity * eta) * printed + added + variance
+            derived = (1 - given.convexity * eta) * derived + added + eta**2 * variance
+        for form, value in (("printed", printed), ("derived", derived)):
+            end = found[form][name]
+            assert (end if name == "even" else end[0]) == pytest.approx(value, rel=1e-12)
 
 
 def test_the_source_is_the_command_of_these_numbers(computed):
@@ -328,3 +365,7 @@ def test_what_the_item_shows(computed):
     assert len(found.panels) == 3
     for series in (series for panel in found.panels for series in panel.series):
         assert len(series.x) == len(series.y)
+
+
+def test_the_page_has_the_same_words(computed, as_on_the_page):
+    as_on_the_page("theorem1", ITEM.findings(computed))

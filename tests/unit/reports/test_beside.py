@@ -49,6 +49,18 @@ def test_another_truth_is_not_drawn_beside(runs, tmp_path):
     assert "ours beside papers" in page and "beside-forecast" not in page
 
 
+def test_errors_of_different_quantities_are_not_compared(runs, tmp_path):
+    """As of a run with `scheme = "observations"`."""
+    other = tmp_path / "other"
+    shutil.copytree(runs / "paper", other)
+    found = json.loads((other / "rollout.json").read_text())
+    found["names"] = ["z1", "z2", "z3"]
+    (other / "rollout.json").write_text(json.dumps(found))
+    page = write_report(runs / "ours", other).read_text(encoding="utf-8")
+    assert "ours predicts x1, x2, x3 and papers z1, z2, z3: errors of different" in page
+    assert "times closer" not in page
+
+
 def test_a_directory_without_a_run_is_refused_before_anything_runs(tmp_path, capsys):
     out = tmp_path / "out"
     code = main(["run", "--set", "slots=2", "--out", str(out), "--beside", str(tmp_path)])

@@ -149,6 +149,31 @@ class TestResuming:
         with pytest.raises(fk.InputError, match=r"seeds \[0\] but \[3\]"):
             fk.run(replace(tiny, seed=3), out=tmp_path / "run", resume=True)
 
+    def test_more_seeds_are_added_to_what_is_there(self, tiny: fk.Study, tmp_path: Path) -> None:
+        fk.run(tiny, seeds=2, out=tmp_path / "r")
+        records = tmp_path / "r" / "seed-0" / "records.jsonl"
+        before = records.read_bytes()
+        told: list[int] = []
+        more = fk.run(
+            tiny, seeds=3, out=tmp_path / "r", resume=True, progress=lambda p: told.append(p.seed)
+        )
+        assert more.seeds == (0, 1, 2) and told.count(0) == 1 and told.count(2) > 1
+        assert records.read_bytes() == before
+        whole = fk.run(tiny, seeds=3, out=tmp_path / "w")
+        for seed in more.seeds:
+            models = [tmp_path / d / f"seed-{seed}" / "model.safetensors" for d in "rw"]
+            assert models[0].read_bytes() == models[1].read_bytes()
+        ours, theirs = (dict(run.summary) for run in (more, whole))
+        assert ours.pop("seconds") and theirs.pop("seconds") and ours == theirs
+        assert fk.run(tiny, out=tmp_path / "r", resume=True).seeds == (0, 1, 2)
+        with pytest.raises(fk.InputError, match=r"holds a run of seeds \[0, 1, 2\] but \[0\] were"):
+            fk.run(tiny, seeds=1, out=tmp_path / "r", resume=True)
+
+    def test_a_run_of_one_seed_alone_takes_no_others(self, tiny: fk.Study, tmp_path: Path) -> None:
+        fk.run(tiny, out=tmp_path / "r")
+        with pytest.raises(fk.InputError, match="holds a run of seeds"):
+            fk.run(tiny, seeds=2, out=tmp_path / "r", resume=True)
+
     def test_a_run_without_records_may_be_begun_again(self, tiny: fk.Study, tmp_path: Path) -> None:
         out = tmp_path / "run"
         failing = tiny.with_values({"policy.name": "bad.py:choose"})

@@ -29,7 +29,7 @@ from fedkoopman.estimation.linalg import outer
 
 
 class Unscented(NamedTuple):
-    """Scaled sigma points, eq. (8)-(9); `resample` draws new ones before correcting."""
+    """Scaled sigma points, eq. (4)-(5); `resample` draws new ones before correcting."""
 
     alpha: float = 0.1
     beta: float = 2.0
@@ -42,7 +42,7 @@ class Unscented(NamedTuple):
     def propagate(
         self, g: Callable[..., Array], mean: Float[Array, "n b"], lower: Float[Array, "n n b"]
     ) -> Points:
-        """Y_j = g(X_j) for the 2n + 1 sigma points of (mean, L Lᵀ), eq. (8), (10)."""
+        """Y_j = g(X_j) for the 2n + 1 sigma points of (mean, L Lᵀ), eq. (4), (6)."""
         s = self._scale(mean.shape[0])
         centre = mean[:, None]
         return evaluate(
@@ -50,7 +50,7 @@ class Unscented(NamedTuple):
         )
 
     def moments(self, points: Points, angles: tuple[int, ...]) -> tuple[Array, Array]:
-        """Mean and column form W of propagated points, eq. (11)."""
+        """Mean and column form W of propagated points, eq. (7)."""
         n = (points.shape[1] - 1) // 2
         w = 1 / (2 * self._scale(n) ** 2)
         d = wrap(points[:, 1:] - points[:, :1], angles)

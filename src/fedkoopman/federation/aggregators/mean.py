@@ -1,4 +1,4 @@
-"""The mean of FedAvg-M: ω_m = Σ_n |D_n| / l_m · ω_m^n (eq. (30))."""
+"""The mean of FedAvg-M: ω_m = Σ_n |D_n| / l_m · ω_m^n (eq. (32))."""
 
 from collections.abc import Sequence
 
