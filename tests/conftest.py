@@ -53,7 +53,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if _runs_tests(session.config):
         gc.collect()
         gc.freeze()
-        gc.set_threshold(100_000, 20, 50)
+        gc.set_threshold(10_000, 10, 10)
 
 
 def _runs_tests(config: pytest.Config) -> bool:
