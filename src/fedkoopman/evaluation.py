@@ -1,6 +1,7 @@
 """How good a model is on held-out, noise-free trajectories (Section V-A).
 
-Test losses ℓ1, ℓ2, ℓ3; the prediction errors E₁, E₂ and E; rollouts, and how long they stay valid.
+Test losses ℓ1, ℓ2, ℓ3; the prediction errors E₁, E₂ and E, eq. (39)-(41); rollouts, and how long
+they stay valid. E_{1,l} and E_{2,l} average over k = 0 … ζ − l, which takes ζ + 1 states in a row.
 Where one application of K advances τ samples, l counts applications; where inputs are windows of μ
 states, whole windows are compared.
 
@@ -48,7 +49,7 @@ class TestSet:
     """Held-out trajectories and how they are scored.
 
     Attributes:
-        trajectories: (R, T, d), noise-free.
+        trajectories: (R, T, d), noise-free; T = ζ + 1 where they are simulated.
         horizon: l₁ = l₂, the most applications of K in E₁ and E₂.
         valid_error: a rollout is valid until its error exceeds this share of the spread of the
             test states.

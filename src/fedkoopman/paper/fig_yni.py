@@ -83,6 +83,13 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"test states' mean variance ({number(variance.mean())}).",
             "The paper states no sampling interval; ours is 1 ms, so a segment covers most of a "
             "341 ms beat. The voltage (in mV) dominates loss and error; the gates lie in [0, 1].",
+            "The paper takes the model's constants from Doi et al. (2010), which we could not see. "
+            "Ours are those on which three published codes agree, one of them the code of Keener "
+            "and Sneyd's Mathematical Physiology and one that names the article of 1980; with "
+            "them the cell beats every 341 ms. The Physiome repository's CellML file differs in "
+            "four: I_s has exp((V − 10)/15) for exp((V − 30)/15), I_h has V + 45 for V + 25, α_d "
+            "0.0145 for 0.01045, and β_m falls with 1/17.8 for 0.056 per mV. It beats every 365 "
+            "ms, with peaks of 4 mV instead of 21 (LSODA, measured outside this repository).",
         ),
     )
 

@@ -183,7 +183,8 @@ def _seeds_note(arm: Measured, shared: bool) -> str:
     which = f"seed {seeds[0]}" if len(seeds) == 1 else f"seeds {seeds[0]} to {seeds[-1]}"
     return (
         f"Means ± standard deviations over {which}; a seed's number is its mean over the last "
-        f"{arm.table['tail_slots']} slots. Ratios (×) are of paired seeds"
+        f"{arm.table['tail_slots']} slots. E averages its errors l steps ahead over the starts "
+        "k = 0 … ζ − l, so a test trajectory has ζ + 1 states. Ratios (×) are of paired seeds"
         + (
             "; a seed's trajectories, noise and first model are the same in all settings. "
             if shared

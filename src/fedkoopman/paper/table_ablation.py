@@ -123,8 +123,9 @@ def _printed_notes(seeds: int) -> tuple[str, ...]:
         f"Printed numbers: the range is that of means over {PAPERS_SEEDS} seeds drawn from our "
         f"{seeds} (nested bootstrap). A printed number within it agrees; else ours is higher or "
         f"lower.{few if seeds < 10 else ''}",
-        "The paper states no sampling interval ν. Ours, 0.02, was chosen because it gives about "
-        f"the losses of the row {FULL} (ν = 0.01 gives about 40 % lower ones). These three cells "
+        "The paper states no sampling interval ν. Ours, 0.02, was chosen because it gave about "
+        f"the losses of the row {FULL} in first runs of one to three seeds (ν = 0.01 about 40 % "
+        "lower ones). These three cells "
         "are therefore no evidence that we reproduce the paper, and are not counted; the cells "
         f"that nearly repeat them ({', '.join(near_full())}) are hardly any. What the weights "
         "change beside equal ones, row by row, was not fitted. The same ν stands behind every "

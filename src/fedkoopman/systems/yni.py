@@ -19,8 +19,9 @@ Rates = tuple[Scalar, Scalar]
 class YNI(System):
     """C V̇ = −(I_Na + I_s + I_h + I_K + I_l), ẋ = α_x(V)(1 − x) − β_x(V) x for x = m, h, d, f, q, p.
 
-    Yanagihara, Noma, Irisawa, Jpn. J. Physiol. 30 (1980) 841–857, with that article's constants. V
-    is in mV, time in ms, currents in µA/cm². The model beats by itself every 340.8 ms. Initial
+    Yanagihara, Noma, Irisawa, Jpn. J. Physiol. 30 (1980) 841–857, with the constants on which three
+    published codes agree (the notes of `fedkoopman reproduce fig-yni` name what differs elsewhere).
+    V is in mV, time in ms, currents in µA/cm². The model beats by itself every 340.8 ms. Initial
     states are the paper's: V uniform on [−70, −50], all gates 0.
 
     **The one-step map** is not RK4: the gate m relaxes within 0.016–0.05 ms, so RK4 is unstable

@@ -236,7 +236,7 @@ def test_other_intervals_have_a_table_and_a_note() -> None:
     [row] = [row for row in table.rows if row[:3] == ("0.01", ONE, "I")]
     assert row[3] == "1.0000 ± 0.5000 (ε agrees, 𝒱 agrees; 2 lost)"
     [note] = [note for note in found.notes if note.startswith("Sampling intervals")]
-    assert "ε agrees at both noise levels with the paper's: ν = 0.01, truth by eq. (1)." in note
+    assert "for the UKF: ν = 0.01 (truth by eq. (1)); for the extended filter: nowhere." in note
     text = " ".join(found.notes)
     assert "1,000 particles" in text and "largest |x_i| is 63, without it 57" in text
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedkoopman.paper import fig_restart
 from fedkoopman.paper.items import (
     AGREES,
     AUDITED,
@@ -275,6 +276,24 @@ def test_the_default_experiment_is_the_same_study_in_every_item() -> None:
                          "one state (μ = τ = 1)", "Threshold ρ = 5", "10 epochs", "ξ = 1")
     }  # fmt: skip
     assert len(same) == 1
+
+
+def test_the_filters_start_is_told_beside_the_restart_interval() -> None:
+    starts = {
+        "trajectories": 7,
+        "restarted": {"1 to 10": 0.734, "11 to 50": 0.3, "51 to 300": 0.3},
+        "continued": {"1 to 10": 3.516, "11 to 50": 0.9, "51 to 300": 0.4},
+    }
+    note = fig_restart.start_note(starts)
+    assert "samples 1 to 10: 0.73 and 3.52;" in note and "7 trajectories" in note
+
+
+@pytest.mark.slow
+def test_estimates_begin_worse_where_the_trajectory_has_gone_on() -> None:
+    """The filter starts at 0, from which states on the attractor are far."""
+    found = fig_restart.start_errors(10, seed=3)
+    assert found["continued"]["1 to 10"] > 2 * found["restarted"]["1 to 10"]
+    assert found["continued"]["51 to 300"] < 2 * found["restarted"]["51 to 300"]
 
 
 @pytest.mark.parametrize("name", LABELS)
