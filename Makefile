@@ -8,8 +8,8 @@ BIN := .venv/bin
 
 help:
 	@echo "make demo       the paper's default federation, with the paper's model and with ours: records, models and reports in demo/"
-	@echo "make test       ruff, mypy and the tests; at its end it says which tests it left out"
-	@echo "make test-slow  the tests that take longer: every item of the paper in small, its default in full, gradients, noise, particles, the larger examples"
+	@echo "make test       ruff, mypy and the tests, one of everything; at its end it says which tests it left out"
+	@echo "make test-slow  the tests that take longer: every item of the paper in small, its default in full, gradients, noise, particles, a stiff cell, killed runs, the larger examples"
 	@echo "make test-deploy  every fault of a deployed federation, and a soak; about two hours"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
@@ -61,12 +61,13 @@ tools:
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null 2>&1; } || \
 	echo "not installed, and cannot be:$$missing; tests that need it are skipped"
 
-# mypy runs beside the tests; its output is shown after theirs. The tests start many processes, which load bytecode faster.
+# mypy runs beside the tests; its output is shown after theirs. The tests start many processes, which load bytecode
+# faster; what pytest makes of its files is kept for the next time, also where the environment says otherwise.
 test: ruff tools
 	@$(BIN)/python -m compileall -q src
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
 	$(MYPY) >"$$said" 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
 	wait $$types; types=$$?; echo mypy:; cat "$$said"; \
 	[ $$tests = 0 ] && [ $$types = 0 ]
 

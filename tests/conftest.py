@@ -1,5 +1,6 @@
 """All tests run in float64 and share what they compile, also with later runs."""
 
+import gc
 import os
 import runpy
 import signal
@@ -45,6 +46,14 @@ def pytest_configure(config: pytest.Config) -> None:
         jax.config.update("jax_enable_x64", True)
     if not hasattr(config, "workerinput"):
         _forget_unused(Path(os.environ["JAX_COMPILATION_CACHE_DIR"]))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Tracing makes many objects; looking through thousands of tests for garbage takes a tenth."""
+    if _runs_tests(session.config):
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(10_000, 10, 10)
 
 
 def _runs_tests(config: pytest.Config) -> bool:

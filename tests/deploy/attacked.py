@@ -6,7 +6,7 @@ import shutil
 import socket
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +142,15 @@ class Field:
         about: dict[str, Any] = self.federation.status()["sites"][name]
         return about
 
-    def go_on(self, slots: int = 1) -> None:
-        """Let slots end, with an update of every honest site in each."""
+    def go_on(self, slots: int = 1, meanwhile: Callable[[], object] = lambda: None) -> None:
+        """Let slots end, with an update of every honest site in each.
+
+        Arguments:
+            meanwhile: done as soon as they may.
+        """
         before = {name: self.site(name)["updates"] for name in HONEST}
         last = self.liar.allow(slots)
+        meanwhile()
         self.federation.reach(last, PATIENCE)
         wait_until(lambda: self.liar.slot > last, PATIENCE, f"slot {last + 1}")
         for name in HONEST:

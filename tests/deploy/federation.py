@@ -15,7 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.config.scaffold import example_files, write_scaffold
+from reference.examples import write_example
+
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.site.buffer import account_of, trained_by_slot
 from fedkoopman.deploy.site.site_socket import socket_path
@@ -49,7 +50,7 @@ MARK = "FEDKOOPMAN_FEDERATION"
 
 def small_study(folder: Path, **values: Any) -> Path:
     """The pendulum of `fedkoopman init --example pendulum`, made small; the path of its study."""
-    write_scaffold(folder, example_files("pendulum"))
+    write_example(folder)
     dotted = {name.replace("__", "."): value for name, value in values.items()}
     study = Study.load(folder / "study.toml", {**SMALL, **dotted})
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")

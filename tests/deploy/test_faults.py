@@ -1,7 +1,8 @@
 """Processes of a federation are killed while it works; nothing is lost, nothing doubled.
 
-`make test` kills each process of a site, the SuperLink and the server loop; `make test-deploy` also
-the proxy and whole programs. The whole matrix of faults is in `test_fault_matrix`.
+`make test` kills an agent, a courier and the server loop in `test_attacks`. Here it is each process
+of a site, the SuperLink, the loop and the proxy, each while it works, and whole programs. The whole
+matrix of faults is in `test_fault_matrix`.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,8 @@ import pytest
 
 from .bookkeeping import check_books
 from .federation import Federation, is_dead, small_study, wait_until
+
+pytestmark = pytest.mark.deploy
 
 
 def kill_processes(federation: Federation) -> None:
@@ -48,14 +51,9 @@ def kill_programs(federation: Federation) -> None:
 
 
 # At one slot per period, a kill takes about two slots.
-@pytest.mark.parametrize(
-    "kills, slots",
-    [(kill_processes, 14), pytest.param(kill_programs, 14, marks=pytest.mark.deploy)],
-)
-def test_what_is_killed_goes_on(
-    tmp_path: Path, kills: Callable[[Federation], None], slots: int
-) -> None:
-    study = small_study(tmp_path / "field", slots=slots, training__epochs=1500)
+@pytest.mark.parametrize("kills", [kill_processes, kill_programs])
+def test_what_is_killed_goes_on(tmp_path: Path, kills: Callable[[Federation], None]) -> None:
+    study = small_study(tmp_path / "field", slots=14, training__epochs=1500)
     with Federation(study) as federation:
         federation.options = ["--period", "3", "--deadline", "30"]
         federation.start()

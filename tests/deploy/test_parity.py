@@ -1,6 +1,7 @@
 """Many machines give the same model as one: equal bytes, for every policy.
 
-`make test` has one policy here; `tests/unit/deploy/test_loop.py` has all, without a network.
+`make test` compares the model of `test_attacks`, whose federation is attacked and killed meanwhile;
+`tests/unit/deploy/test_loop.py` has all policies, without a network.
 """
 
 import json
@@ -14,6 +15,7 @@ from fedkoopman.deploy.site.ledger import ledger_entries
 
 from .federation import Federation, small_study
 
+pytestmark = pytest.mark.deploy
 POLICIES: dict[str, dict[str, Any]] = {
     "threshold": {"policy__segments": 2},
     "random": {"clients__probability": 0.7},
@@ -22,14 +24,7 @@ POLICIES: dict[str, dict[str, Any]] = {
 SECURE: dict[str, Any] = {"policy__segments": 2, "aggregation__secure": True}
 
 
-@pytest.mark.parametrize(
-    "policy",
-    [
-        "threshold",
-        pytest.param("random", marks=pytest.mark.deploy),
-        pytest.param("round-robin", marks=pytest.mark.deploy),
-    ],
-)
+@pytest.mark.parametrize("policy", POLICIES)
 def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
     study = small_study(
         tmp_path / "field", policy__name=policy, aggregation__guard="auto", **POLICIES[policy]
@@ -37,7 +32,6 @@ def test_served_is_as_run(tmp_path: Path, policy: str) -> None:
     check_parity(study, tmp_path)
 
 
-@pytest.mark.deploy
 def test_served_is_as_run_where_the_server_sees_only_sums(tmp_path: Path) -> None:
     study = small_study(tmp_path / "field", **SECURE)
     federation = check_parity(study, tmp_path)

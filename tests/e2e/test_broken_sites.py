@@ -567,9 +567,17 @@ NOTICED = {
         put(SWING, SHORT),
     ),
 }
+LONG = {"constant", "short-segment"}
+"""Their filters are compiled for no other test."""
 
 
-@pytest.mark.parametrize("case", NOTICED.values(), ids=NOTICED)
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=name, marks=pytest.mark.slow if name in LONG else ())
+        for name, case in NOTICED.items()
+    ],
+)
 def test_check_says_what_is_odd(
     swings: Path, capsys: pytest.CaptureFixture[str], case: Noticed
 ) -> None:

@@ -99,6 +99,7 @@ def test_a_pendulum_at_three_laboratories(example: Example) -> None:
     assert Path("forecast.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 @named("pendulum")
 def test_a_pendulum_of_unknown_length(example: Example) -> None:
     example.run("fedkoopman init swings --example pendulum")

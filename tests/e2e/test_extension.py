@@ -206,9 +206,10 @@ def set_options(values: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.usefixtures("here")
-def test_the_algorithm_is_least_squares_on_the_pooled_data(installed: Path, tmp_path: Path) -> None:
+def test_the_algorithm_is_least_squares_on_the_pooled_data(tmp_path: Path) -> None:
     values = SUMS | {"network.components": 4, "slots": 4, "segments.steps": 50}
-    fedkoopman(installed, "run", "--out", tmp_path / "run", "--no-progress", *set_options(values))
+    words = ["run", "--out", str(tmp_path / "run"), "--no-progress"]
+    assert main([*words, *set_options(values)]) == 0
     told = records(tmp_path / "run")
     e = experiment_of(fk.Study.paper_default().with_values(values), seed=0)
     came = [(record["slot"], n) for record in told for n in record["arrived"]]
@@ -224,14 +225,15 @@ def test_the_algorithm_is_least_squares_on_the_pooled_data(installed: Path, tmp_
 
 @pytest.mark.usefixtures("here")
 def test_a_served_federation_learns_the_same_model(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedkoopman.reports.run.write_report", lambda folder: folder)
+    monkeypatch.setattr("fedkoopman.reports.run.write_report", lambda folder, *more: folder)
     values = SUMS | {"network.components": 3, "slots": 3, "clients.probability": 1.0}
     study = small_study(tmp_path / "study", values)
     (tmp_path / "study" / "small.toml").write_text(study.to_toml())
     local, served = tmp_path / "local", tmp_path / "served"
-    fedkoopman(installed, "run", tmp_path / "study" / "small.toml", "--out", local, "--no-progress")
+    words = ["run", str(tmp_path / "study" / "small.toml"), "--out", str(local)]
+    assert main([*words, "--no-progress"]) == 0
     sites = Sites(study, tmp_path / "sites")
     sites.serve(served)
     sites.close()
@@ -313,32 +315,38 @@ def write_study(folder: Path) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_kind_and_format_are_used_by_every_command(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+
+    def told(*words: object) -> str:
+        capsys.readouterr()
+        assert main([*map(str, words)]) == 0
+        return capsys.readouterr().out
+
     for folder in (Path("text"), Path("json")):
         write_study(folder)
     as_json_lines(Path("json/z.csv"))
     Path("json/site.toml").write_text(SITE.replace(".csv", ".jsonl"))
-    told = fedkoopman(installed, "check", "json/study.toml", "--no-progress")
-    assert "lab: 1 file, 3 segments (1 held out)" in told
-    fedkoopman(installed, "run", "json/study.toml", "--no-progress", "--out", "json/run")
-    assert main(["run", "text/study.toml", "--no-progress", "--out", "text/run"]) == 0
+    said = told("check", "json/study.toml", "--no-progress")
+    assert "lab: 1 file, 3 segments (1 held out)" in said
+    told("run", "json/study.toml", "--no-progress", "--out", "json/run")
+    told("run", "text/study.toml", "--no-progress", "--out", "text/run")
     models = [Path(f"{name}/run/model.safetensors") for name in ("text", "json")]
     assert models[0].read_bytes() == models[1].read_bytes()
 
-    about = json.loads(fedkoopman(installed, "inspect", models[1], "--json"))
+    about = json.loads(told("inspect", models[1], "--json"))
     assert (about["kind"], about["architecture"]["scale"]) == ("linear", 1.0)
     words = ["predict", models[1], "--site", "json/site.toml", "--steps", "2"]
-    assert len(fedkoopman(installed, *words).splitlines()) == 1 + 3 * 2
+    assert len(told(*words).splitlines()) == 1 + 3 * 2
 
     Path("sensor.toml").write_text('kind = "identity"\n')
     Path("z.csv").write_text("segment,time,x,y\n" + "a,0.02,1,\na,0.04,1.1,2\nb,0.02,1,2\n")
     estimate = ["estimate", "z.csv", "--system", "van-der-pol", "--sensor", "sensor.toml"]
-    assert main([*estimate, "--out", "text.csv"]) == 0
+    told(*estimate, "--out", "text.csv")
     as_json_lines(Path("z.csv"))
     estimate[1] = "z.jsonl"
-    fedkoopman(installed, *estimate, "--out", "json.csv")
+    told(*estimate, "--out", "json.csv")
     assert Path("text.csv").read_text() == Path("json.csv").read_text()
 
 

@@ -25,6 +25,7 @@ from fedkoopman.config.study import Study
 from fedkoopman.runs.site_preparation import PreparedSite, prepared_sites
 
 FEW = ("--set", "slots=8", "--set", "training.epochs=2", "--no-progress")
+SLOTS = 20
 MODEL = "runs/pendulum/model.safetensors"
 LABS = {"lab-a": (1.0, np.pi / 180), "lab-b": (1.0,), "lab-c": (1.0, 0.01)}
 """Factors with which recorded values could appear: as they are, and in the sensor's units."""
@@ -72,8 +73,8 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Journey:
 def steps(journey: Journey) -> list[Told]:
     """What five commands said, each as a process of its own and as the one before told."""
     told = [journey.command("fedkoopman init swings --example pendulum")]
-    for _ in range(3):
-        told.append(journey.command(next_command(told[-1])))
+    for more in ("", f" --set slots={SLOTS}", ""):
+        told.append(journey.command(next_command(told[-1]) + more))
     forecast = "--site swings/lab-a/site.toml --steps 100 --plot forecast.png"
     told.append(journey.command(f"fedkoopman predict {MODEL} {forecast}"))
     return told
@@ -113,11 +114,13 @@ def test_no_step_leaves_anything_beside_the_users_files(
     assert top == {"swings", "runs", "forecast.png"}
 
 
+@pytest.mark.slow  # as for a made-up run in `test_run_survives`
 def test_a_killed_run_goes_on_to_the_same_model(journey: Journey, steps: list[Told]) -> None:
     del steps
     program = (
         "import fedkoopman as fk; "
-        "fk.run('swings/study.toml', out='runs/killed', checkpoint_seconds=0.0)"
+        f"study = fk.Study.load('swings/study.toml', {{'slots': {SLOTS}}}); "
+        "fk.run(study, out='runs/killed', checkpoint_seconds=0.0)"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=journey.folder)
     records = journey.folder / "runs/killed/records.jsonl"

@@ -161,8 +161,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tiny) -> None:
     held = records.read_text(encoding="utf-8").splitlines()
     assert 0 < int(said[1]) <= json.loads(held[-1])["slot"] < 120
     assert said[2] == "run --resume --out out"
-    assert tiny.run_alone(*said[2].split()).code == 0
-    assert tiny.run_alone("run", *study, "--out", "whole").code == 0
+    assert tiny.run(*said[2].split()).code == 0
+    assert tiny.run("run", *study, "--out", "whole").code == 0
     for seed in ("seed-0", "seed-1"):
         model = (tiny.folder / "out" / seed / "model.safetensors").read_bytes()
         assert model == (tiny.folder / "whole" / seed / "model.safetensors").read_bytes()

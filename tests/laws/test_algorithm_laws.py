@@ -205,7 +205,14 @@ def test_a_federation_goes_on_from_any_slot(played, slot):
 # On disk, and at sites
 
 
-@pytest.fixture(scope="module", params=EVERY)
+PLAIN = dict(zip(STEPPING.values(), STEPPING, strict=True))
+"""Those whose laws on disk follow from the ones with more to keep."""
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(n, marks=pytest.mark.slow if n in PLAIN else ()) for n in EVERY],
+)
 def local(request, tmp_path_factory):
     """A study of three sites, and the directory of its local run."""
     folder = tmp_path_factory.mktemp("algorithm")
@@ -228,7 +235,7 @@ def assert_same_files(out: Path, expected: Path) -> None:
     assert (out / name).read_bytes() == (expected / name).read_bytes()
 
 
-@pytest.mark.parametrize("slot", [2, 4])
+@pytest.mark.parametrize("slot", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_stopped_run_is_resumed_to_the_same_model(local, slot, tmp_path):
     study, expected = local
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from reference.examples import write_example
 from unit.deploy.site_lab import asked, make_site, make_study
 
 import fedkoopman as fk
 from fedkoopman.config import study as study_module
 from fedkoopman.config.loader import Section, key, part
-from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.config.sections import TrainingSection
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.provision import provision, shared_study
@@ -166,7 +166,7 @@ def test_a_run_of_other_numbers_is_refused(tmp_path: Path, monkeypatch: pytest.M
 def joined(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """The file of a study with a fleet, at one of whose sites somebody has consented."""
     folder = tmp_path / "swings"
-    write_scaffold(folder, example_files("pendulum"))
+    write_example(folder)
     codes = provision(folder / "study.toml", None).codes
     consent(_ready(folder, codes))
     return folder / "study.toml", codes

@@ -44,6 +44,7 @@ def test_clean_lorenz_gives_the_known_errors(load, dt, held, quadratic, cubic):
         np.testing.assert_allclose(clean.scores(peer(forecast, 0), case)[:2], expected, rtol=0.03)
 
 
+@pytest.mark.slow
 def test_validation_draws_are_others(load):
     cases = load("accuracy_cases")
     for draw in (

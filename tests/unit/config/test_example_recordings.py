@@ -5,17 +5,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reference.examples import files_of, write_example
 
 from fedkoopman.config.example_recordings import RANGES
-from fedkoopman.config.scaffold import example_files, write_scaffold
+from fedkoopman.config.scaffold import example_files
 from fedkoopman.config.site_file import SiteFile
-
-FILES = example_files("regimes")
 
 
 def farthest(path: str) -> float:
     """How far a swing goes, in rad, from what the laboratory's sensor says."""
-    table = np.loadtxt(io.BytesIO(FILES[path]), delimiter=",", skiprows=1)
+    table = np.loadtxt(io.BytesIO(files_of("regimes")[path]), delimiter=",", skiprows=1)
     if path.startswith("lab-small"):
         return float(np.radians(abs(table[:, 1]).max()))
     if path.startswith("lab-middle"):  # energy is ω²/2 below, and 9.8 (1 − cos θ) at the far end
@@ -25,9 +24,9 @@ def farthest(path: str) -> float:
 
 @pytest.mark.parametrize("lab", RANGES)
 def test_each_laboratory_trains_on_its_own_range_and_tests_on_all(lab: str, tmp_path: Path) -> None:
-    write_scaffold(tmp_path / "regimes", FILES)
+    write_example(tmp_path / "regimes", "regimes")
     site = SiteFile.load(tmp_path / "regimes" / f"lab-{lab}" / "site.toml")
-    swings = sorted(path for path in FILES if path.startswith(f"lab-{lab}/data/"))
+    swings = sorted(path for path in files_of("regimes") if path.startswith(f"lab-{lab}/data/"))
     held_out = {path for path in swings if Path(path).stem in site.data.held_out}
     assert len(swings) == 16 and len(held_out) == 6
     for path in swings:
@@ -37,4 +36,4 @@ def test_each_laboratory_trains_on_its_own_range_and_tests_on_all(lab: str, tmp_
 
 
 def test_the_same_recordings_every_time() -> None:
-    assert example_files("regimes") == FILES
+    assert example_files("regimes") == files_of("regimes")

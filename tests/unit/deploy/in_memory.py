@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fedkoopman.config.scaffold import example_files, write_scaffold
+from reference.examples import write_example
+
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
@@ -40,7 +41,7 @@ Twist = Callable[[str, tuple, tuple], "tuple | bytes | Failure | None"]
 def small_study(folder: Path, values: Mapping[str, Any] | None = None) -> Study:
     """The pendulum example, made small; its sites' files are written on the first call."""
     if not folder.exists():
-        write_scaffold(folder, example_files("pendulum"))
+        write_example(folder)
         for lab in LABS:  # nothing is estimated, so that agents are ready at once
             file = folder / lab / "site.toml"
             text = file.read_text()

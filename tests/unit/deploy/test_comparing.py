@@ -41,7 +41,9 @@ def benefit_in(out: Path) -> str:
     return json.dumps(json.loads((out / "summary.json").read_text())["benefit"])
 
 
-@pytest.mark.parametrize("kind", ["paper", "edmd", "spectral"])
+@pytest.mark.parametrize(
+    "kind", ["paper", "edmd", pytest.param("spectral", marks=pytest.mark.slow)]
+)
 def test_the_table_is_that_of_a_local_run_byte_for_byte(
     folder: Path, tmp_path: Path, kind: str
 ) -> None:
@@ -83,11 +85,21 @@ def lying(kind: str, **arrays: Any) -> Any:
     ("change", "reason"),
     [
         (lying("compared-errors", federated=lambda x: -x), "errors below zero"),
-        (lying("compared-errors", dmd=lambda x: x[:2]), "of shape (2,)"),
+        pytest.param(
+            lying("compared-errors", dmd=lambda x: x[:2]), "of shape (2,)", marks=pytest.mark.slow
+        ),
         (lying("sums-to-compare", **{"edmd.gram": lambda x: -x}), "that are none"),
-        (lying("sums-to-compare", **{"dmd.pairs": lambda x: x - 1e6}), "less than nothing"),
+        pytest.param(
+            lying("sums-to-compare", **{"dmd.pairs": lambda x: x - 1e6}),
+            "less than nothing",
+            marks=pytest.mark.slow,
+        ),
         (lying("sums-to-compare", **{"dmd.shift": lambda x: x * np.nan}), "not finite"),
-        (lying("scale-to-compare", squares=lambda x: -x), "squares below zero"),
+        pytest.param(
+            lying("scale-to-compare", squares=lambda x: -x),
+            "squares below zero",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["negative", "shape", "gram", "count", "nan", "squares"],
 )

@@ -8,10 +8,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from reference.examples import write_example
 from unit.deploy.in_memory import LABS, Sites, small_study
 
 from fedkoopman.cli import main as program
-from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.server import loop
 from fedkoopman.deploy.site import agent_process
@@ -137,7 +137,7 @@ def test_a_server_loop_goes_on_when_there_is_room_again(
 def test_serve_on_a_full_disk_ends_with_1_in_one_line(
     disk: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write_scaffold(tmp_path / "swings", example_files("pendulum"))
+    write_example(tmp_path / "swings")
     study = tmp_path / "swings" / "study.toml"
     provision(study, None, insecure=True)
     fill(disk)

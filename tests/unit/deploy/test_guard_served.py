@@ -75,9 +75,11 @@ def loss(out: Path) -> float:
     return float(json.loads((out / "summary.json").read_text())["loss"]["mean"])
 
 
-@pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-def test_a_lying_site_is_named_and_does_no_harm(lie: Any, without: Path, tmp_path: Path) -> None:
-    out, said = serve(tmp_path, lying(lie, range(4, SLOTS + 1)))
+@pytest.mark.parametrize(
+    "lie", ["flipped, nine times", "constant", pytest.param("not a number", marks=pytest.mark.slow)]
+)
+def test_a_lying_site_is_named_and_does_no_harm(lie: str, without: Path, tmp_path: Path) -> None:
+    out, said = serve(tmp_path, lying(LIES[lie], range(4, SLOTS + 1)))
     about = read_status(out)["sites"]
     named = about[LIAR]["suspect"] or about[LIAR]["set_aside"]
     assert 4 <= named <= 8
@@ -88,15 +90,12 @@ def test_a_lying_site_is_named_and_does_no_harm(lie: Any, without: Path, tmp_pat
     assert f"Site {LIAR} was set aside" in summary["trust"]["sentences"][0]
     page = (out / "report.html").read_text()
     assert "Who can be trusted" in page and f"Site {LIAR} was set aside" in page
-
-
-def test_status_says_who_is_suspect_and_why(tmp_path: Path) -> None:
-    out, _ = serve(tmp_path, lying(LIES["flipped, nine times"], range(4, SLOTS + 1)))
-    result = CliRunner().invoke(app, ["status", str(out)])
-    assert result.exit_code == 0
-    assert "SUSPECT" in result.output
-    line = next(line for line in result.output.splitlines() if "is suspect since slot" in line)
-    assert line.startswith(LIAR) and "its updates do not count" in line
+    if lie == "flipped, nine times":
+        result = CliRunner().invoke(app, ["status", str(out)])
+        assert result.exit_code == 0
+        assert "SUSPECT" in result.output
+        line = next(line for line in result.output.splitlines() if "is suspect since slot" in line)
+        assert line.startswith(LIAR) and "its updates do not count" in line
 
 
 def test_a_mended_site_comes_back(tmp_path: Path) -> None:

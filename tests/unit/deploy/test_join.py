@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from reference.examples import write_example
 
-from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.site.join import Joining, agreed, asked_for, check_server, consent, prepare
 from fedkoopman.errors import InputError
@@ -21,7 +21,7 @@ def no_code(path: Path) -> str:
 def field(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three laboratories with kits, all in one place."""
     folder = tmp_path_factory.mktemp("field") / "swings"
-    write_scaffold(folder, example_files("pendulum"))
+    write_example(folder)
     provision(folder / "study.toml", None)
     return folder
 
@@ -74,7 +74,7 @@ def test_consent_is_to_exactly_what_the_kit_says(
 def test_after_a_change_consent_is_asked_anew(tmp_path: Path, change: str) -> None:
     """A kit of a changed study, or of changed dynamics, is another one."""
     folder = tmp_path / "swings"
-    write_scaffold(folder, example_files("pendulum"))
+    write_example(folder)
     codes = provision(folder / "study.toml", None).codes
     first = ready(folder, tmp_path / "state", codes)
     consent(first)
@@ -149,7 +149,7 @@ class TestRefusals:
         self, tmp_path: Path, server: str, insecure: bool, cause: str
     ) -> None:
         folder = tmp_path / "swings"
-        write_scaffold(folder, example_files("pendulum"))
+        write_example(folder)
         provision(folder / "study.toml", None, insecure=True)
         site, kit = folder / "lab-a" / "site.toml", folder / "fleet" / "kits" / "lab-a.kit"
         prepare(site, SERVER, kit=kit, state=tmp_path / "s", insecure=True, code=no_code)

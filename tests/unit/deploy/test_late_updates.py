@@ -114,7 +114,13 @@ def test_when_nobody_is_late_it_is_the_local_run(sites: Sites, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("step", "slot"), [("trained", 2), ("aggregated", 3), ("checkpointed", 3), ("polled", 4)]
+    ("step", "slot"),
+    [
+        ("trained", 2),
+        ("checkpointed", 3),
+        pytest.param("aggregated", 3, marks=pytest.mark.slow),
+        pytest.param("polled", 4, marks=pytest.mark.slow),
+    ],
 )
 def test_a_crash_changes_nothing(
     step: str, slot: int, sites: Sites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

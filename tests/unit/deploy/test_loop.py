@@ -156,7 +156,12 @@ def test_what_sites_find_out_and_leave_out_is_the_same_in_both_engines(
 
 @pytest.mark.parametrize(
     "step, slot",
-    [*((step, 3) for step in STEPS), ("trained", 1), *((step, SLOTS) for step in STEPS[-2:])],
+    [
+        *((step, 3) for step in STEPS),
+        (STEPS[-1], SLOTS),
+        pytest.param("trained", 1, marks=pytest.mark.slow),
+        pytest.param(STEPS[-2], SLOTS, marks=pytest.mark.slow),
+    ],
 )
 def test_a_crash_changes_nothing(
     step: str, slot: int, sites: Sites, tmp_path: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
@@ -364,9 +369,13 @@ LIES: dict[str, Any] = {
     "for slot": lambda r: replace(r, slot=r.slot - 1),
     "speaks for": lambda r: replace(r, site="lab-a"),
 }
+LIES_HERE = ("not finite", "another message")
 
 
-@pytest.mark.parametrize("reason", LIES)
+@pytest.mark.parametrize(
+    "reason",  # `test_lies` has them all
+    [pytest.param(n, marks=() if n in LIES_HERE else pytest.mark.slow) for n in LIES],
+)
 def test_a_liar_is_refused_and_set_aside(
     reason: str, folder: Path, tmp_path: Path, prepared: Path
 ) -> None:

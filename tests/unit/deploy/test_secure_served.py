@@ -163,7 +163,10 @@ def vanishing(sites: Sites, step: str, gone: tuple[str, ...], slot: int) -> list
 
 @pytest.mark.parametrize(
     ("opened", "gone"),
-    [(LABS, ("lab-b",)), (FIVE, ("lab-b", "lab-e"))],
+    [
+        pytest.param(LABS, ("lab-b",), marks=pytest.mark.slow),
+        (FIVE, ("lab-b", "lab-e")),
+    ],
     indirect=["opened"],
     ids=["1 of 3", "2 of 5"],
 )

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from reference.examples import write_example
 
-from fedkoopman.config.scaffold import example_files, write_scaffold
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.server import serve as module
 from fedkoopman.deploy.server.serve import Serving, serve
@@ -15,7 +15,7 @@ from fedkoopman.errors import InputError
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
-    write_scaffold(tmp_path / "swings", example_files("pendulum"))
+    write_example(tmp_path / "swings")
     return tmp_path / "swings" / "study.toml"
 
 

@@ -39,8 +39,15 @@ def test_ukf_is_filterpys(case):
     close(smoothed.cov, smoothed_covs)
 
 
-@pytest.mark.parametrize("resample", [False, True])
-@pytest.mark.parametrize("points", [(0.1, 2.0, -1.0), (1.0, 0.0, 1.0), (0.5, 2.0, 0.0)])
+@pytest.mark.parametrize(
+    ("points", "resample"),
+    [
+        ((0.1, 2.0, -1.0), False),
+        ((0.1, 2.0, -1.0), True),
+        ((1.0, 0.0, 1.0), True),
+        ((0.5, 2.0, 0.0), False),
+    ],
+)
 def test_ukf_is_the_textbooks(case, resample, points):
     given = dict(zip(("alpha", "beta", "kappa"), points, strict=True))
     modest = given["beta"] < given["alpha"] ** 2
@@ -161,7 +168,7 @@ def test_more_trajectories_than_one_piece_holds():
 @pytest.mark.parametrize("method", ["ukf", "ukf-resampled", "ekf"])
 def test_ragged_trajectories_are_their_members(method):
     case = lorenz63(steps=90)
-    lengths = [90, 33, 64, 1, 40]
+    lengths = [90, 33, 1]
     z = [case.z[:length] for length in lengths]
     ragged = fk.estimate(case.system, case.sensor, z, method=method)
     for b, member in enumerate(z):

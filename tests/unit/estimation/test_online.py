@@ -285,6 +285,7 @@ def test_a_missing_component_has_no_innovation(case):
     np.testing.assert_array_equal(np.isnan(info.innovation), [True, False])
 
 
+@pytest.mark.slow  # as `test_estimates` has it
 def test_the_callers_jax_settings_are_untouched():
     """In a process of its own with float32 as JAX's default: float64 inside, float32 outside."""
     program = """

@@ -94,7 +94,10 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(n, marks=pytest.mark.slow if n in ("fourier", "delays") else ()) for n in CASES],
+)
 def test_a_run_equals_pooled_least_squares(case, folder, prepared):
     study = small_study(folder / "study", {**VALUES, **CASES[case]})
     slots = came(study, prepared)

@@ -61,7 +61,7 @@ def check_against_the_textbook(model, noise, relift):
 
 
 @pytest.mark.parametrize("relift", [True, False])
-@pytest.mark.parametrize("components", [4, 7])
+@pytest.mark.parametrize("components", [7, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_linear_network_gives_the_kalman_filter_and_smoother(components, relift):
     encoder = np.random.default_rng(0).normal(size=(components, 4))
     decoder = np.linalg.pinv(encoder)
@@ -188,7 +188,7 @@ def test_a_gap_costs_accuracy_only_while_it_lasts(pendulum):
     assert error(kalman.smooth(gap), x)[0] < 0.05
 
 
-@pytest.mark.parametrize("smooth", [True, False])
+@pytest.mark.parametrize("smooth", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_batch_is_each_trajectory_for_itself(pendulum, smooth):
     _, model, sensor, _, z, options = pendulum
     parts = [z[0, :30], z[1, :12]]

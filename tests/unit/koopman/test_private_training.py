@@ -177,6 +177,7 @@ class Mixed(PaperNetwork):
         return jnp.sum(square * share)
 
 
+@pytest.mark.slow
 def test_kinds_of_others_are_clipped_by_their_true_gradients():
     kind, data, weights = Mixed(2, 5, width=6), segments(1, 20), trainee(KINDS["paper"])
     private = Private("sample", 0.8, 0.5, 7)

@@ -197,6 +197,7 @@ def error_at(model, parts, steps):
     return np.sqrt(np.mean(np.square(np.concatenate(ahead))))
 
 
+@pytest.mark.slow
 def test_a_search_picks_the_model_that_forecasts_better_where_one_step_r2_picked_the_worse():
     # Without the loss of linearity one step is learned best, and K leads nowhere after it.
     x = list(simulate(VanDerPol(), steps=60, seed=0, batch=14))

@@ -127,7 +127,9 @@ def test_a_score_compares_predictions_with_holding(tmp_path: Path) -> None:
         assert trial.score == pytest.approx(np.exp(np.mean(np.log(ratios))), rel=1e-6)
 
 
-@pytest.mark.parametrize("stop_at", [(0, 3), (2, 1), (7, 5)])
+@pytest.mark.parametrize(
+    "stop_at", [(2, 1), *(pytest.param(at, marks=pytest.mark.slow) for at in ((0, 3), (7, 5)))]
+)
 def test_interrupted_and_resumed_it_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_at: tuple[int, int]
 ) -> None:

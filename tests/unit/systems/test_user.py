@@ -129,6 +129,7 @@ def test_a_stiff_system_is_simulated_and_stepped():
     np.testing.assert_allclose(stepped, x[1:], atol=2e-6)
 
 
+@pytest.mark.slow  # compiling takes long
 def test_a_stiff_step_differentiates_in_both_modes_and_keeps_its_precision():
     def field(x, mu):
         return jnp.stack([x[1], mu * (1 - x[0] ** 2) * x[1] - x[0]])

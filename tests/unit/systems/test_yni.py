@@ -11,6 +11,7 @@ from fedkoopman.systems import YNI, simulate
 from fedkoopman.systems.solvers import rk4, solve
 from fedkoopman.systems.yni import _linoid, _m_rates, _slow_rates
 
+pytestmark = pytest.mark.slow  # `make test` has its laws: `tests/laws/test_system_laws.py`
 STARTS = np.zeros((3, 7))
 STARTS[:, 0] = [-70, -60, -50]
 
