@@ -42,7 +42,7 @@ def test_the_list_of_results(site) -> None:
     outcome = site.run("reproduce", "--list")
     assert outcome.code == 0
     listed = [line.split()[0] for line in outcome.out.splitlines()]
-    assert listed[0] == "fig-systems" and len(listed) == 13 and "table-estimators" in listed
+    assert listed[0] == "fig-systems" and len(listed) == 14 and "table-estimators" in listed
 
 
 def test_the_written_reference_is_not_stale() -> None:
@@ -60,14 +60,15 @@ def test_reproduce_writes_the_estimator_table(site) -> None:
     folder = site.folder / "results" / "table-estimators"
     data = json.loads((folder / "table-estimators.json").read_text(encoding="utf-8"))["data"]
     assert data["trajectories"] == 3 and data["seed"] == 7
-    errors = {(s["method"], s["noise"]): s["error"] for s in data["scores"]}
+    assert len(data["scores"]) == 2 * 12  # with and without process noise in the truth
+    errors = {(s["method"], s["noise"]): s["error"] for s in data["scores"] if "(1)" in s["truth"]}
     assert len(errors) == 12
     for (method, noise), error in errors.items():
         assert 0.15 < error / noise**0.5 < 0.9, (method, noise, error)
     assert errors["UKF + smoother", 1.0] < 0.8 * errors["UKF", 1.0]
     text = (folder / "table-estimators.md").read_text(encoding="utf-8")
     assert "2.1662 ± 0.8122" in text and "paired difference" in text
-    assert (folder / "table-estimators.csv").read_text().startswith("method,")
+    assert (folder / "table-estimators.csv").read_text().startswith("truth,method,")
     assert site.run("reproduce", "table-estimators", *options[:-1], "again").code == 0
     folder = site.folder / "again" / "table-estimators"
     again = json.loads((folder / "table-estimators.json").read_text(encoding="utf-8"))["data"]

@@ -45,8 +45,8 @@ def reproduce(
         int | None,
         option(
             "N",
-            f"Seeds of every run, added to those that are there; otherwise {MANY}, or the paper's "
-            f"{FEW} where that takes minutes, and {FAST_SEEDS} with --fast.",
+            f"Seeds of every run, added to those that are there; otherwise {MANY}, fewer where a "
+            f"seed takes long (the paper's {FEW} at least), and {FAST_SEEDS} with --fast.",
             parser=whole(1, MOST_SEEDS),
         ),
     ] = None,

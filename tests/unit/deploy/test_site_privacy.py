@@ -82,7 +82,6 @@ def test_budget_ledger_and_status_of_a_served_site(tmp_path):
     assert told["trainings"] == 1 and told["stopped"] == 2
 
 
-@pytest.mark.slow
 def test_the_account_outlasts_the_study_and_noise_is_the_sites_own(tmp_path):
     first = small_study(tmp_path / "study", PRIVATE)
     sites, before = served(first, tmp_path / "sites", tmp_path / "first")
