@@ -42,7 +42,7 @@ def judged(place: int, **changes: tuple[float, float, float]) -> Claim:
         (ORIGIN, {"alone": (0.9, 1.1, 0.1)}, {"alone": (0.9, 0.9, 9)}),
         (ORIGIN, {"alone": (0.9, 9, 9)}, {"alone": (1.1, 9, 9)}),
         (FEDERATED, {"shared": (1.1, 1.1, 9)}, {"shared": (0.9, 0.9, 9)}),
-        (FEDERATED, {"alone": (8.5, 9, 9)}, {"alone": (9.5, 9, 9)}),
+        (FEDERATED, {"alone": (8.0, 9, 9)}, {"alone": (9.5, 9, 9)}),
         (SERVES, {"kf": (0.45, 0.45, 0.5)}, {"kf": (0.55, 0.45, 0.5)}),
         (SERVES, {"kf": (0.1, 0.1, 0.19)}, {"kf": (0.1, 0.1, 0.21)}),
     ],
