@@ -40,7 +40,7 @@ def test_an_item_is_written_in_full_and_not_computed_again(site) -> None:
     assert "Fig. 7f" in (folder / "paper.md").read_text(encoding="utf-8")
     with (folder / "fig-restart" / "fig-restart.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 6 * 2 and all(float(row["loss"]) > 0 for row in rows)
+    assert len(rows) == 8 * 2 and all(float(row["loss"]) > 0 for row in rows)
     before = contents(folder)
     again = site.run("reproduce", "fig-restart", *FAST)
     assert again.code == 0 and contents(folder) == before

@@ -323,4 +323,4 @@ def test_the_item_runs_and_goes_on(folder: Path, tmp_path: Path) -> None:
     options = Options(tmp_path / "runs", seeds=2, fast=True, data=folder)
     found = item.ITEM.compute(options, lambda _: None)
     assert item.ITEM.compute(options, lambda _: None) == found
-    assert len(item.ITEM.findings(json.loads(json.dumps(found))).claims) == 25
+    assert len(item.ITEM.findings(json.loads(json.dumps(found))).claims) == 26
