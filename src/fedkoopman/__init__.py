@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedkoopman.version import __version__
 
 if TYPE_CHECKING:
-    from fedkoopman import estimation, systems, theory
+    from fedkoopman import control, estimation, systems, theory
     from fedkoopman.config.study import Study
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
@@ -34,6 +34,7 @@ __all__ = [
     "Study",
     "System",
     "__version__",
+    "control",
     "estimate",
     "estimate_parameters",
     "estimation",
@@ -46,7 +47,7 @@ __all__ = [
     "write_report",
 ]
 
-_SUBPACKAGES = frozenset({"estimation", "systems", "theory"})
+_SUBPACKAGES = frozenset({"control", "estimation", "systems", "theory"})
 _HOME = {
     "DMD": "koopman",
     "EDMD": "koopman",

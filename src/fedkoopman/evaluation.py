@@ -58,11 +58,17 @@ class TestSet:
     trajectories: NDArray
     horizon: int = 5
     valid_error: float = 0.4
+    inputs: int = 0
+
+    @property
+    def states(self) -> NDArray:
+        """The trajectories without inputs."""
+        return self.trajectories[..., : self.trajectories.shape[-1] - self.inputs]
 
     @cached_property
     def spread(self) -> float:
         """Root mean square distance of the test states from their mean."""
-        states = self.trajectories.reshape(-1, self.trajectories.shape[-1])
+        states = self.states.reshape(-1, self.states.shape[-1])
         return float(np.sqrt(((states - states.mean(axis=0)) ** 2).sum(axis=1).mean()))
 
     __test__ = False  # not a test, whatever pytest makes of the name
@@ -87,7 +93,7 @@ def persistence(test: TestSet) -> Metrics:
 
     One-step errors of a good model are below it; at short sampling intervals that is hard.
     """
-    x = test.trajectories
+    x = test.states
     held = [float(np.mean((x[:, k:] - x[:, :-k]) ** 2)) for k in range(1, test.horizon + 1)]
     error = np.sqrt(((x[:, 1:] - x[:, :1]) ** 2).sum(axis=-1))
     valid = np.cumprod(error <= test.valid_error * test.spread, axis=1).sum(axis=1).mean()
@@ -102,6 +108,7 @@ def errors_over_holding(
     *,
     first: int,
     depth: int,
+    inputs: int = 0,
 ) -> NDArray[np.float64]:
     """Root mean square errors of predictions, over those of holding the last state, by lead.
 
@@ -116,9 +123,12 @@ def errors_over_holding(
         leads: numbers of applications. Without a trajectory long enough, the result is NaN.
         first: the sample, from 0, at which the first prediction starts; at least μ − 1.
         depth: τ.
+        inputs: how many columns of the trajectories, the last ones, are inputs.
     """
-    squares = np.zeros((2, len(leads), tests[0].shape[-1]))
-    for x in tests:
+    dim = tests[0].shape[-1] - inputs
+    squares = np.zeros((2, len(leads), dim))
+    for rows in tests:
+        x = rows[..., :dim]
         for i, lead in enumerate(leads):
             start, truth = (
                 x[:, first : max(x.shape[1] - lead * depth, 0)],
@@ -127,7 +137,7 @@ def errors_over_holding(
             if not start.size:
                 continue
             with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
-                ahead = np.asarray(predict(x, lead))
+                ahead = np.asarray(predict(rows, lead))
                 begin = first - (x.shape[1] - ahead.shape[1])
                 ahead = ahead[:, begin : begin + start.shape[1]]
                 for place, guess in enumerate((ahead, start)):
@@ -149,30 +159,46 @@ def _metrics(
     architecture: Kind,
     horizon: int,
 ) -> Float[Array, " metrics"]:
-    depth, count = architecture.depth, trajectories.shape[1] - architecture.window + 1
-    first = trajectories[:, : architecture.window].reshape(len(trajectories), -1).T
+    depth, window = architecture.depth, architecture.window
+    d, m, count = architecture.state_dim, architecture.inputs, trajectories.shape[1] - window + 1
+    paths = trajectories[..., :d]
+    # What was put in from the newest state of each window on, (runs, m, count).
+    drives = trajectories[:, window - 1 :, d:].swapaxes(1, 2)
+    first = paths[:, :window].reshape(len(trajectories), -1).T
     applications = (count - 1) // depth
     operator = architecture.operator(weights)
-    lifted = _powers(operator, architecture.lift(weights, first), applications)
+    if m:
+        past = trajectories[:, : window - 1, d:].reshape(len(trajectories), -1).T
+        start = architecture.lift(weights, jnp.concatenate([past, first]))
+        lifted = _driven(architecture, weights, start, drives, applications)
+    else:
+        lifted = _powers(operator, architecture.lift(weights, first), applications)
 
-    def one(total: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
+    def one(total: Array, given: tuple[Array, Array, Array]) -> tuple[Array, None]:
         """Add one trajectory: small enough to stay in the cache."""
-        states, free = given
-        x = jnp.concatenate([states[:, i : i + count] for i in range(architecture.window)])
+        rows, free, drive = given
+        states, inputs = rows[:d], rows[d:]
+        before = [inputs[:, i : i + count] for i in range(window - 1)] if m else []
+        x = jnp.concatenate(before + [states[:, i : i + count] for i in range(window)])
         y = architecture.lift(weights, x)
         ahead = [y[:, : count - depth]]
-        for _ in range(horizon):
+        for step in range(horizon):
             # What would reach past the end is dropped, l applications at a time.
             known = ahead[-1] if len(ahead) == 1 else ahead[-1][:, :-depth]
-            ahead.append(operator @ known)
+            if m:
+                u = drive[:, step : step + known.shape[1]]
+                ahead.append(architecture.advance(weights, known, u))
+            else:
+                ahead.append(operator @ known)
         # One pass through the decoder for all that is to be decoded.
         decoded = architecture.decode(weights, jnp.concatenate([*ahead, free], axis=1))
         widths = np.cumsum([columns.shape[1] for columns in ahead]).tolist()
+        # Inputs among the windows are known, and no model's merit.
+        decoded, x = decoded[(window - 1) * m :], x[(window - 1) * m :]
         reconstructed, *predicted, rolled = jnp.split(decoded, widths, axis=1)
 
         e1 = [jnp.mean((x[:, (i + 1) * depth :] - p) ** 2) for i, p in enumerate(predicted)]
         e2 = [jnp.mean((y[:, (i + 1) * depth :] - p) ** 2) for i, p in enumerate(ahead[1:])]
-        d = architecture.state_dim
         truth = x[-d:, depth::depth]
         error = jnp.sqrt(jnp.sum((rolled[-d:] - truth) ** 2, axis=0))
         metrics = [
@@ -185,9 +211,26 @@ def _metrics(
         ]
         return total + jnp.stack(metrics), None
 
-    given = (trajectories.swapaxes(1, 2), jnp.moveaxis(lifted, 2, 0))
+    given = (trajectories.swapaxes(1, 2), jnp.moveaxis(lifted, 2, 0), drives)
     total = jax.lax.scan(one, jnp.zeros(6, trajectories.dtype), given)[0]
     return total / len(trajectories)
+
+
+def _driven(
+    architecture: Kind,
+    weights: Weights,
+    y: Float[Array, "lifted n"],
+    drives: Float[Array, "n inputs time"],
+    steps: int,
+) -> Float[Array, "lifted steps n"]:
+    """The lifted states of a driven model, one step after the other."""
+
+    def step(y: Array, u: Array) -> tuple[Array, Array]:
+        ahead = architecture.advance(weights, y, u.T)
+        return ahead, ahead
+
+    found = jax.lax.scan(step, y, jnp.moveaxis(drives, 2, 0)[:steps])[1]
+    return found.swapaxes(0, 1)
 
 
 def _powers(
@@ -232,10 +275,11 @@ def site_test_set(
     most: int,
     horizon: int,
     valid_error: float,
+    inputs: int = 0,
 ) -> TestSet | None:
     """What a site scores on; None if it holds nothing out."""
     windows = windows_of_site(held_out, steps, most)
-    return None if windows is None else TestSet(windows, horizon, valid_error)
+    return None if windows is None else TestSet(windows, horizon, valid_error, inputs)
 
 
 def combined(scores: Sequence[tuple[Metrics, int]]) -> Metrics:

@@ -28,6 +28,7 @@ ORDER = (
     "sensors",
     "estimation",
     "koopman",
+    "control",
     "evaluation",
     "federation",
     "theory",

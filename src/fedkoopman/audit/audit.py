@@ -130,6 +130,11 @@ def check_auditable(study: Study) -> None:
             f'scheme is "{study.scheme}", whose model knows no states to look for: give '
             '"kf-fedkl", which is audited beside an arm that does not filter'
         )
+    if study.network.inputs:
+        raise InputError(
+            "network.inputs is not empty, and the attacks of an audit know no inputs yet: audit "
+            "the study without them"
+        )
     if scheme.alone or study.clients.count < 2:
         count = 1 if scheme.alone else study.clients.count
         raise InputError(

@@ -19,6 +19,7 @@ import fedkoopman
 from fedkoopman.cli import (
     audit,
     backup,
+    control,
     estimate,
     export,
     inspect,
@@ -62,6 +63,7 @@ VERBS = {  # in the order of `--help`
     "run": Verb(run.run, run.EXAMPLE),
     "predict": Verb(predict.predict, predict.EXAMPLE),
     "inspect": Verb(inspect.inspect, inspect.EXAMPLE),
+    "control": Verb(control.control, control.EXAMPLE),
     "export": Verb(export.export, export.EXAMPLE),
     "provision": Verb(provision.provision, provision.EXAMPLE),
     "serve": Verb(serve.serve, serve.EXAMPLE),

@@ -50,8 +50,9 @@ def export(
     loaded = load_model(model, kind)
     write_onnx(onnx, loaded, steps=steps)
     shape = loaded.architecture_
+    driven = f", u (batch, {steps}, {shape.inputs})" if shape.inputs else ""
     typer.echo(
-        f"wrote {onnx}: x (batch, {shape.input_dim}) → lifted (batch, {shape.components}), "
+        f"wrote {onnx}: x (batch, {shape.input_dim}){driven} → lifted (batch, {shape.components}), "
         f"next (batch, {shape.state_dim}), ahead (batch, {steps}, {shape.state_dim}), in "
         f"{loaded.learned_.training.precision}"
     )

@@ -103,6 +103,9 @@ def _overview(about: dict[str, Any]) -> "Table":
              for s in about["states"]]  # fmt: skip
     table = Table(box=box.SIMPLE, show_header=False)
     table.add_row("states", ", ".join(names))
+    if "inputs" in about:
+        products = ", which also multiply the lifted state" if shape["bilinear"] else ""
+        table.add_row("inputs", ", ".join(about["inputs"]) + products)
     table.add_row("dt", f"{about['dt']:g}")
     if shape["depth"] > 1:
         table.add_row("one step of K", f"{about['step']:g}, {shape['depth']} samples")

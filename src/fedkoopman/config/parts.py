@@ -191,13 +191,29 @@ def site_files(study: "Study", system: System | None = None) -> tuple["SiteFile"
             )
         seen[site.name] = site.path
         site.check_states(system.names)
-        if len(site.data.inputs) != system.input_dim:
+        # Where there are no equations with inputs, inputs may be for the model alone.
+        wanted = system.input_dim or (len(site.data.inputs) if study.network.inputs else 0)
+        if len(site.data.inputs) != wanted:
             raise InputError(
                 f"{shown(site.path)}: data.inputs names {len(site.data.inputs)} columns but the "
                 f"system takes {system.input_dim} inputs: name one column per input"
             )
+        model_inputs(study, site)
         sensor_for(site, system.dim)
     return tuple(files)
+
+
+def model_inputs(study: "Study", site: "SiteFile") -> list[int]:
+    """Where the inputs of the study's model stand among a site's inputs."""
+    wanted, given = study.network.inputs, site.data.inputs
+    if set(wanted) <= set(given):
+        return [given.index(name) for name in wanted]
+    if len(wanted) == len(given):
+        return list(range(len(given)))
+    raise InputError(
+        f"{shown(site.path)}: data.inputs names {short(list(given))}, but the study's model has "
+        f"the inputs {short(list(wanted))}: name the columns that hold them"
+    )
 
 
 def sensor_for(site: "SiteFile", state_dim: int) -> Sensor:
@@ -229,7 +245,7 @@ def check_parts(study: "Study", sites: bool = True) -> None:
     Arguments:
         sites: whether to look at its site files; they may be elsewhere.
     """
-    system = system_of(study, None if sites else 1)
+    system = system_of(study, None if sites else len(study.network.inputs) or 1)
     _check_learning(study, system)
     _check_estimation(study, system)
     if study.sites.files:
@@ -298,6 +314,12 @@ def architecture_of(study: "Study", system: System) -> "Kind":
     with _naming("network.kind"):
         kind = KINDS.find(study.network.kind, study.root)
     given = {name: value for name, value in study.network.table().items() if value != "auto"}
+    given["inputs"] = len(study.network.inputs)
+    if study.network.inputs and not study.sites.files:
+        raise InputError(
+            f"network.inputs is {short(list(study.network.inputs))}, but simulated clients have "
+            "none: give sites with data.inputs, or leave it out"
+        )
     window, depth = study.network.window, study.network.depth
     reach = (study.segments.steps // 3 - window) // depth
     if study.network.horizon == "auto" and reach < USUAL_HORIZON:

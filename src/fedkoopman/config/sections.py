@@ -283,6 +283,16 @@ class NetworkSection(Section):
         "Share of the largest mean square below which directions of a dictionary are left out; "
         "auto is 1e-12 for edmd and 1e-10 for spectral",
     )
+    inputs: tuple[str, ...] = key(
+        (),
+        Names("a list of names"),
+        "Known inputs of the shared model, which sites name in data.inputs: those with these names "
+        "or, where a site calls them otherwise, as many in the same order; none makes a model that "
+        "is not driven",
+    )
+    bilinear: bool = key(
+        False, Flag(), "Whether inputs also multiply the lifted state: K y + B u + Σ u_i N_i y"
+    )
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,11 @@ class DataSection(Section):
     inputs: tuple[str, ...] = key(
         (), Names("a list of names"), "Columns of known inputs u of the system"
     )
+    hold: str = key(
+        "until",
+        Choice(("until", "from")),
+        "When a row's inputs act: from the row before until this row, or from this row on",
+    )
     held_out: float | tuple[str, ...] = key(
         0.2,
         HeldOut(),

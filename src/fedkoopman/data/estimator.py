@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.config.parts import drops_lost, method_of
+from fedkoopman.config.parts import drops_lost, method_of, model_inputs
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import Beliefs, Knowledge, Progress, beliefs_of, spread_of
@@ -31,7 +31,8 @@ SHORTEST = 64
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """A segment on which models are scored: what was observed, and the states made of it."""
+    """A segment on which models are scored: what was observed, and the states made of it, with
+    inputs after them where the model has some."""
 
     name: str
     states: NDArray[np.float64]
@@ -67,13 +68,26 @@ class Estimator:
         judged, gate = drops_lost(self.study), self.study.estimation.gate
         for segment, found in estimated(self.system, self.sensor, stream, options):
             states = np.asarray(found.mean)
+            rows = self._with_inputs(states, segment)
             if not found.ok:
-                yield Estimated(segment, states, "the filter diverged")
+                yield Estimated(segment, rows, "the filter diverged")
                 continue
             (reason,) = lost_track(found) if judged else ("",)
             beyond = outside(states, self.bounds)
             doubted = uncertain(np.asarray(found.std), gate) if gate else None
-            yield Estimated(segment, states, reason, beyond, self._example(states), doubted)
+            yield Estimated(segment, rows, reason, beyond, self._example(states), doubted)
+
+    def _with_inputs(self, states: NDArray[np.float64], segment: Segment) -> NDArray[np.float64]:
+        """Rows [x_k, u_k], where the study's model has inputs; u_k acts from sample k on.
+
+        What acts after the last sample is not known. Nothing is learned from it, and the last known
+        input stands there.
+        """
+        if not self.study.network.inputs:
+            return states
+        assert segment.inputs is not None
+        chosen = segment.inputs[:, model_inputs(self.study, self.site)]
+        return np.hstack([states, np.vstack([chosen[1:], chosen[-1:]])])
 
     @property
     def bounds(self) -> Sequence[tuple[int, float, float]]:
@@ -111,7 +125,8 @@ def estimated(
         room = None
         if ESTIMATORS.find(options["method"]).takes_padding:
             room = max(SHORTEST, 1 << (len(z) - 1).bit_length())
-        return estimate(system, sensor, z, inputs=segment.inputs, warn=False, room=room, **options)
+        inputs = segment.inputs if system.input_dim else None
+        return estimate(system, sensor, z, inputs=inputs, warn=False, room=room, **options)
 
     with ThreadPoolExecutor(cores()) as pool:
         waiting: deque[tuple[Segment, Future[Estimates]]] = deque()

@@ -290,7 +290,7 @@ def held_out(experiment: Experiment) -> tuple[TestSet, ...]:
         sets = [
             site_test_set(
                 states, steps=e.steps, most=e.test_trajectories, horizon=e.horizon,
-                valid_error=e.valid_error,
+                valid_error=e.valid_error, inputs=e.architecture.inputs,
             )
             for states in e.deliveries.held_out
         ]  # fmt: skip

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.koopman.inputs import ahead_of
 from fedkoopman.koopman.rollout import rollout, starts_of
 
 if TYPE_CHECKING:
@@ -40,17 +41,18 @@ def state_errors(learned: "Learned", parts: Sequence[Array], steps: int, relift:
         steps: the most applications of K.
         relift: after how many applications to lift anew; 0: never.
     """
-    window, depth = learned.architecture.window, learned.architecture.depth
+    kind = learned.architecture
+    window, depth, dim = kind.window, kind.depth, kind.state_dim
     lengths = [max(0, len(part) - window) // depth for part in parts]
     known = [h for h in range(1, steps + 1) if sum(n // h for n in lengths) >= SPANS]
-    dim = learned.architecture.state_dim
     if not known:
         return np.zeros((0, dim, dim))
-    windows, last, left = starts_of(parts, window, depth, STARTS)
+    windows, last, left = starts_of(parts, window, depth, STARTS, kind.inputs)
     rows, found = np.concatenate([np.asarray(part) for part in parts]), []
-    for h, states in enumerate(rollout(learned, windows, known, relift), 1):
+    inputs = ahead_of(rows, last, max(known), kind.inputs)
+    for h, states in enumerate(rollout(learned, windows, known, relift, inputs), 1):
         reached = left >= h
-        error = states[reached] - rows[last[reached] + h * depth]
+        error = states[reached] - rows[last[reached] + h * depth, :dim]
         if not len(error) or not np.isfinite(error).all():
             break
         found.append(calibrated(error))

@@ -15,7 +15,6 @@ from fedkoopman.koopman.kinds.edmd import EDMD as Dictionary
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.trained import Trained
 from fedkoopman.koopman.training import Training
-from fedkoopman.koopman.trajectories import as_trajectories
 from fedkoopman.systems.checks import check_count, number
 
 __all__ = ["DMD", "EDMD"]
@@ -31,14 +30,15 @@ class _LeastSquares(Trained):
     n_delays: int
     fixed: Mapping[str, Any] = MappingProxyType({})
 
-    def _architecture(self, state_dim: int) -> Dictionary:
+    def _architecture(self, state_dim: int, inputs: int = 0) -> Dictionary:
         settings = {**self.fixed, **self.get_params()}
         if number(settings["ridge"], "ridge") < 0:
             raise InputError(f"ridge is {settings['ridge']:g}: it must be at least 0")
         for name in ("degree", "features"):
             check_count(settings.get(name, 1), name)
         window = check_count(self.n_delays, "n_delays", least=0) + 1
-        return Dictionary.of(**settings | {"state_dim": state_dim, "window": window})
+        sizes = {"state_dim": state_dim, "window": window, "inputs": inputs}
+        return Dictionary.of(**settings | sizes)
 
     @classmethod
     def _of(cls, learned: Learned) -> Self:
@@ -56,7 +56,7 @@ class _LeastSquares(Trained):
             dt=learned.dt,
             random_state=learned.random_state,
         )
-        if model._architecture(architecture.state_dim) != architecture:
+        if model._architecture(architecture.state_dim, architecture.inputs) != architecture:
             raise InputError(
                 f"the model is {architecture}, which is no {cls.__name__}: load it with "
                 "fk.EDMD.load or fk.load_model"
@@ -64,13 +64,19 @@ class _LeastSquares(Trained):
         model._learned = learned
         return model
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Solve least squares; `y` is ignored."""
-        given = as_trajectories(X)
-        architecture = self._architecture(given.parts[0].shape[1])
+    def fit(self, X: Any, y: Any = None, *, U: Any = None) -> Self:
+        """Solve least squares; `y` is ignored.
+
+        Arguments:
+            U: the known inputs that drove the system, as of `DeepKoopman.fit` (DMD and EDMD with
+                control).
+        """
+        given, inputs, named = self._with_inputs(X, U)
+        architecture = self._architecture(given.parts[0].shape[1] - inputs, inputs)
         weights = architecture.initialise(seed=self._seed(0), dtype=np.float64)
         reference = np.zeros((architecture.window, architecture.state_dim))
-        start = Learned(architecture, weights, self._interval(given), reference, given.names)
+        dt = self._interval(given)
+        start = Learned(architecture, weights, dt, reference, given.names, input_names=named)
         return self._train(start, Training(precision="float64"), given)
 
 
@@ -88,6 +94,7 @@ class EDMD(_LeastSquares):
         depth: how many samples one application of K advances.
         ridge: directions of the dictionary whose mean square is below this share of the largest
             are left out, as in a pseudo-inverse.
+        bilinear: whether the inputs of a driven system also multiply the functions.
         dt: the sampling interval; tables with times tell it.
         random_state: seed of the random features.
 
@@ -103,6 +110,7 @@ class EDMD(_LeastSquares):
         n_delays: int = 0,
         depth: int = 1,
         ridge: float = 1e-12,
+        bilinear: bool = False,
         dt: float = 1.0,
         random_state: int | None = 0,
     ) -> None:
@@ -112,6 +120,7 @@ class EDMD(_LeastSquares):
         self.n_delays = n_delays
         self.depth = depth
         self.ridge = ridge
+        self.bilinear = bilinear
         self.dt = dt
         self.random_state = random_state
 
@@ -126,6 +135,7 @@ class DMD(_LeastSquares):
         n_delays: how many earlier states join the present one (Hankel or delay DMD).
         depth: how many samples one application advances.
         ridge: as of `EDMD`.
+        bilinear: as of `EDMD`.
         dt: the sampling interval; tables with times tell it.
         random_state: changes nothing, as nothing is drawn.
     """
@@ -138,11 +148,13 @@ class DMD(_LeastSquares):
         n_delays: int = 0,
         depth: int = 1,
         ridge: float = 1e-12,
+        bilinear: bool = False,
         dt: float = 1.0,
         random_state: int | None = 0,
     ) -> None:
         self.n_delays = n_delays
         self.depth = depth
         self.ridge = ridge
+        self.bilinear = bilinear
         self.dt = dt
         self.random_state = random_state

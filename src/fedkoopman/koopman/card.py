@@ -32,6 +32,7 @@ def facts(model: Fitted) -> dict[str, Any]:
     names = state_names(model)
     return {
         "states": [{"name": n, "unit": u} for n, u in zip(names, units, strict=True)],
+        **({"inputs": list(input_names(model))} if model.n_inputs_ else {}),
         "range": None if learned.bounds is None else learned.bounds.tolist(),
         "relift": learned.relift,
         "dt": learned.dt,
@@ -53,6 +54,11 @@ def state_names(model: Fitted) -> tuple[str, ...]:
     """Of the state's components; x1, x2, … where the model has none."""
     dim = model.learned_.architecture.state_dim
     return model.learned_.names or tuple(f"x{i + 1}" for i in range(dim))
+
+
+def input_names(model: Fitted) -> tuple[str, ...]:
+    """Of the inputs; u1, u2, … where the model has none."""
+    return model.input_names_ or tuple(f"u{i + 1}" for i in range(model.n_inputs_))
 
 
 def spectrum_rows(model: Fitted) -> list[dict[str, Any]]:
@@ -148,9 +154,10 @@ def card(
 def _opening(about: dict[str, Any]) -> str:
     shape = about["architecture"]
     name = about["information"].get("study")
+    step = "K y" + " + B u" * bool(shape["inputs"]) + " + Σ u_i N_i y" * shape["bilinear"]
     return (
         f"# A Koopman model{f' of {_cell(name)}' if name else ''}\n\n"
-        "A linear model in learned coordinates: y = φ(x), y' = K y, x' = φ⁻¹(y'). "
+        f"A linear model in learned coordinates: y = φ(x), y' = {step}, x' = φ⁻¹(y'). "
         f"{about['description']}, K is {shape['components']} × {shape['components']}; "
         f"{about['weights']:,} weights in {about['training']['precision']}. "
         f"Card written by fedkoopman {__version__}."
@@ -174,6 +181,11 @@ def _states(about: dict[str, Any]) -> str:
         *rows,
         "",
     ]
+    if "inputs" in about:
+        lines.append(
+            f"It is driven by {', '.join(map(_cell, about['inputs']))}: each input is held from "
+            "one sample to the next."
+        )
     if known:
         lines.append(
             "It was trained on states in this range, which is a little widened, and treats others "

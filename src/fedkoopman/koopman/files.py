@@ -61,6 +61,7 @@ def to_bytes(fitted: Fitted) -> bytes:
         **{name: getattr(model, name) for name in KEPT},
         **({} if kind.name == UNNAMED else {"kind": kind.name}),
         **({"relift": model.relift} if model.relift else {}),
+        **({"input_names": model.input_names} if model.input_names else {}),
     }
     tensors = {**kind.to_file(model.weights), "reference": model.reference}
     if model.noise is not None:
@@ -148,6 +149,7 @@ def from_bytes(content: bytes, own: type[Kind] | None = None) -> Learned:
         training=training,
         noise=wide.get("noise"),
         relift=header.get("relift", 0),
+        input_names=header.get("input_names"),
         **rest,
     )
     if header["version"] > 1 and header.get("digest") != _digest(header, tensors | wide):

@@ -63,7 +63,7 @@ def fitted(
     seed: int,
     update: Callable[..., Weights] = client_update,
 ) -> Fit:
-    """A model learned from segments (T_i, d).
+    """A model learned from segments (T_i, d), with inputs after the states where there are some.
 
     Arguments:
         weights: the first ones; kinds that are learned in stages begin anew.
@@ -114,7 +114,7 @@ def _chosen(
     architecture: Staged, fixed: Arrays, features: Arrays, sums: Arrays, held: Sequence[Any]
 ) -> tuple[Staged, int]:
     """The kind with the ridge, and the way to forecast, that serve segments held out best."""
-    scale, best = fixed["std"], (math.inf, architecture, 0)
+    scale, best = fixed["std"][: architecture.state_dim], (math.inf, architecture, 0)
     if not sums["pairs"][0]:
         return best[1:]
     for candidate in architecture.variants():

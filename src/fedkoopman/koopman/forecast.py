@@ -137,7 +137,8 @@ def _means(groups: Sequence[Iterable[ErrorSum]]) -> Iterator[Array]:
 
 def _sums(learned: Learned, parts: list[Array], most: int, least: int) -> Iterator[ErrorSum]:
     """Sums over the errors after h = 1, 2, … steps while there are so many spans; one at least."""
-    window, depth = learned.architecture.window, learned.architecture.depth
+    kind = learned.architecture
+    window, depth, m = kind.window, kind.depth, kind.inputs
     parts = _sample([part for part in parts if len(part) >= window + depth])
     if not parts:
         raise InputError(
@@ -145,15 +146,19 @@ def _sums(learned: Learned, parts: list[Array], most: int, least: int) -> Iterat
             "outcome need: give longer ones"
         )
     lengths = [len(part) - window + 1 for part in parts]
-    joined = np.concatenate([windows_of(part, window) for part in parts])
+    joined = np.concatenate([windows_of(part, window, m) for part in parts])
     lifted = np.split(learned.lift(joined), np.cumsum(lengths)[:-1])
-    ahead, operator = lifted, learned.operator
+    drives = [part[window - 1 :, -m:] for part in parts] if m else [None] * len(parts)
+    ahead = lifted
     for h in range(1, most + 1):
         spans = sum((length - 1) // (h * depth) for length in lengths)
         if h > 1 and spans < least:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
-            ahead = [part[:-depth] @ operator.T for part in ahead]
+            ahead = [
+                learned.step(part[:-depth], None if u is None else u[h - 1 :][: len(part) - depth])
+                for part, u in zip(ahead, drives, strict=True)
+            ]
             errors = np.concatenate(
                 [y[h * depth :] - part for y, part in zip(lifted, ahead, strict=True)]
             )
@@ -198,34 +203,46 @@ class Forecast:
 
 
 def forecast(
-    learned: Learned, given: Trajectories, steps: int, std: Any = None, relift: int = 0
+    learned: Learned,
+    given: Trajectories,
+    steps: int,
+    std: Any = None,
+    relift: int = 0,
+    inputs: Array | None = None,
 ) -> Forecast:
     """What follows the last window of each trajectory; see `DeepKoopman.forecast`.
 
     Arguments:
-        given: trajectories of states, long enough for a window each.
+        given: trajectories of states, with inputs after them where there are some, long enough for
+            a window each.
         steps: how many applications of K.
         std: standard deviations of the states, in the form of the trajectories.
         relift: after how many applications to lift anew; 0: never.
+        inputs: of the steps to come, (B, steps, m), the first from the last state on.
     """
-    window = learned.architecture.window
-    last = np.stack([part[-window:].ravel() for part in given.parts])
+    window, m = learned.architecture.window, learned.architecture.inputs
+    last = np.concatenate([windows_of(part[-window:], window, m) for part in given.parts])
     lifted = learned.lift(last)
     none = np.zeros((len(last), lifted.shape[1], lifted.shape[1]))
-    found = propagate(learned, lifted, none, spread(learned, given.parts, steps))
+    found = propagate(learned, lifted, none, spread(learned, given.parts, steps), inputs)
     measured = state_errors(learned, given.parts, steps, relift)
     cov = extended(measured, found.cov)
     if std is not None:
-        cov = cov + _carried(learned, last, _last_stds(given, std, window), steps, relift)
+        cov = cov + _carried(
+            learned, last, _last_stds(given, std, window, m), steps, relift, inputs
+        )
     mean = found.mean
     if relift:
-        mean = np.stack(list(rollout(learned, last, range(1, steps + 1), relift)), axis=1)
+        every = rollout(learned, last, range(1, steps + 1), relift, inputs)
+        mean = np.stack(list(every), axis=1)
     _check_finite(mean, cov)
     found = Forecast(mean, cov, found.time)
     return found if given.several else found.first()
 
 
-def _carried(learned: Learned, last: Array, stds: Array, steps: int, relift: int) -> Array:
+def _carried(
+    learned: Learned, last: Array, stds: Array, steps: int, relift: int, inputs: Array | None
+) -> Array:
     """What becomes of the doubt in the last windows, (B, H, d, d).
 
     Lifted once, it goes through the Jacobians of φ, K^h and φ⁻¹. Lifted anew, windows one standard
@@ -236,26 +253,30 @@ def _carried(learned: Learned, last: Array, stds: Array, steps: int, relift: int
         cov = slope @ slope.swapaxes(1, 2)
         size = cov.shape[-1]
         added = np.zeros((steps, size, size))
-        return propagate(learned, learned.lift(last), cov, added).cov
+        return propagate(learned, learned.lift(last), cov, added, inputs).cov
     count, width = last.shape
     moved = stds[:, None] * np.eye(width)
     both = np.concatenate([last[:, None] + moved, last[:, None] - moved], axis=1)
-    every = rollout(learned, both.reshape(-1, width), range(1, steps + 1), relift)
+    moves = None if inputs is None else np.repeat(inputs, 2 * width, axis=0)
+    every = rollout(learned, both.reshape(-1, width), range(1, steps + 1), relift, moves)
     states = np.stack(list(every), axis=1).reshape(count, 2, width, steps, -1)
     root = (states[:, 0] - states[:, 1]) / 2
     return np.einsum("bwhi,bwhj->bhij", root, root)
 
 
-def propagate(learned: Learned, lifted: Array, cov: Array, added: Array) -> Forecast:
+def propagate(
+    learned: Learned, lifted: Array, cov: Array, added: Array, inputs: Array | None = None
+) -> Forecast:
     """Forecasts from lifted states.
 
     Arguments:
         lifted, cov: where they start, (B, O) and (B, O, O).
         added: M_1 … M_H, (H, O, O).
+        inputs: (B, H, m). The covariances are those of K, also where the model is bilinear.
     """
     operator, steps = learned.operator, len(added)
     with np.errstate(over="ignore", invalid="ignore"):
-        means = learned.advance(lifted, steps).swapaxes(0, 1)
+        means = learned.advance(lifted, steps, inputs).swapaxes(0, 1)
         covs = np.empty((len(lifted), *added.shape))
         for h in range(steps):
             cov = operator @ cov @ operator.T
@@ -286,11 +307,13 @@ def lower_covariance(learned: Learned, lifted: Array, cov: Array) -> tuple[Array
     return states.reshape(*before, dim), spread.reshape(*before, dim, dim)
 
 
-def _last_stds(given: Trajectories, std: Any, window: int) -> Array:
-    """The standard deviations of the last windows, (B, μ d)."""
+def _last_stds(given: Trajectories, std: Any, window: int, inputs: int) -> Array:
+    """The standard deviations of the last windows, (B, d_X); inputs are exact."""
     stds = as_trajectories(std).parts
-    if [part.shape for part in stds] != [part.shape for part in given.parts]:
+    shapes = [(len(part), part.shape[1] - inputs) for part in given.parts]
+    if [part.shape for part in stds] != shapes:
         raise InputError("std has another shape than X: give one number for every state in X")
     if min(part.min() for part in stds) < 0:
         raise InputError("std has numbers below 0: give standard deviations")
-    return np.stack([part[-window:].ravel() for part in stds])
+    states = np.stack([part[-window:].ravel() for part in stds])
+    return np.hstack([np.zeros((len(states), (window - 1) * inputs)), states])

@@ -12,6 +12,7 @@ same data give the same sums in every process.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,7 +23,15 @@ from numpy.typing import NDArray
 
 from fedkoopman.compilation import one_core
 
-__all__ = ["balancing", "contained", "gram_shapes", "gram_sums", "least_squares", "whitening"]
+__all__ = [
+    "Regressors",
+    "balancing",
+    "contained",
+    "gram_shapes",
+    "gram_sums",
+    "least_squares",
+    "whitening",
+]
 
 BLOCK = 1024
 """Windows that are lifted together."""
@@ -34,18 +43,58 @@ Float64 = NDArray[np.float64]
 Lift = Callable[[Mapping[str, Any], Array], Array]
 
 
-def gram_shapes(size: int, state_dim: int, ahead: int) -> dict[str, tuple[int, ...]]:
+@dataclass(frozen=True)
+class Regressors:
+    """What the next lifted state is regressed on where a system is driven: ψ_k, then the inputs.
+
+    Linear: [ψ_k, u_k]; bilinear: [ψ_k, u_1 ψ_k, u_2 ψ_k, …], where ψ begins with 1, so that the
+    inputs themselves are among them. Then the inputs of later steps, u_{k+1} … u_{k+later}, where
+    states further ahead are looked at: what these do to the states is not to be laid to ψ_k.
+
+    Attributes:
+        inputs: m.
+        bilinear: whether inputs multiply ψ.
+        later: how many later steps.
+    """
+
+    inputs: int = 0
+    bilinear: bool = False
+    later: int = 0
+
+    def size(self, functions: int) -> int:
+        """How many there are, of so many functions ψ."""
+        now = self.inputs * (functions if self.bilinear else 1)
+        return functions + now + self.later * self.inputs
+
+    def __call__(
+        self, lifted: Float[Array, "functions n"], u: Sequence[Float[Array, "inputs n"]]
+    ) -> Float[Array, "regressors n"]:
+        """Of lifted states and their inputs, now and later."""
+        if not self.inputs:
+            return lifted
+        products = [lifted * u[0][i] for i in range(self.inputs)] if self.bilinear else [u[0]]
+        return jnp.concatenate([lifted, *products, *u[1:]])
+
+
+def gram_shapes(
+    size: int, state_dim: int, ahead: int, regressors: int | None = None
+) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the sums of a dictionary of so many functions.
 
     Arguments:
         ahead: L.
+        regressors: how many numbers all is multiplied by, where these are not the functions alone.
     """
+    left = size if regressors is None else regressors
     return {
-        "gram": (size, size),
-        "shift": (size, size),
-        "ahead": (ahead, size, state_dim),
+        "gram": (left, left),
+        "shift": (left, size),
+        "ahead": (ahead, left, state_dim),
         "pairs": (1,),
     }
+
+
+AUTONOMOUS = Regressors()
 
 
 def gram_sums(
@@ -57,13 +106,14 @@ def gram_sums(
     shapes: Mapping[str, tuple[int, ...]],
     window: int,
     depth: int,
+    regressors: Regressors = AUTONOMOUS,
 ) -> dict[str, Float64]:
     """G, S, all A_l and the number of windows, or the sum of their weights.
 
     Arguments:
         lift: ψ of standardised windows, one per column; hashable, as it chooses what is compiled.
         weights: what ψ needs.
-        segments: standardised states (T_i, d).
+        segments: standardised states (T_i, d); where there are inputs, `Staged.standard_rows`.
         balance: from `balancing`, by which rare states weigh more; None: all weigh 1.
         shapes: from `gram_shapes`.
     """
@@ -73,8 +123,9 @@ def gram_sums(
     with jax.enable_x64(True):
         for states, left in _blocks(segments, window, max(ahead, 1) * depth):
             found = _block(
-                wide, states, left, balance, lift=lift, window=window, depth=depth, ahead=ahead
-            )
+                wide, states, left, balance, lift=lift, window=window, depth=depth, ahead=ahead,
+                regressors=regressors,
+            )  # fmt: skip
             for name, part in zip(total, found, strict=True):
                 total[name] += np.asarray(part)
     return total
@@ -101,10 +152,10 @@ def _blocks(
         yield padded[:, first : first + BLOCK + halo], room[first : first + BLOCK]
 
 
-@one_core("lift", "window", "depth", "ahead")
+@one_core("lift", "window", "depth", "ahead", "regressors")
 def _block(
     weights: dict[str, Array],
-    states: Float[Array, "state room"],
+    states: Float[Array, "row room"],
     left: Int[Array, " block"],
     balance: Float[Array, "first first"] | None,
     *,
@@ -112,28 +163,35 @@ def _block(
     window: int,
     depth: int,
     ahead: int,
+    regressors: Regressors,
 ) -> tuple[Array, ...]:
     """The sums of one block, in the order of `gram_shapes`."""
-    n, state_dim = len(left), len(states)
-    u = jnp.concatenate([states[:, i : i + n + depth] for i in range(window)])
+    n, m = len(left), regressors.inputs
+    state_dim = len(states) - 2 * m
+    states, past, drive = jnp.split(states, [state_dim, state_dim + m])
+    before = [past[:, i : i + n + depth] for i in range(window - 1)] if m else []
+    u = jnp.concatenate(before + [states[:, i : i + n + depth] for i in range(window)])
     lifted = lift(weights, u)
+    drives = [drive[:, i : i + n] for i in range(window - 1, window + regressors.later)]
+    on = regressors(lifted[:, :n], drives)
     weight = (left >= max(ahead, 1) * depth).astype(lifted.dtype)
     if balance is not None:
         distance = jnp.sum((balance @ lifted[: len(balance), :n]) ** 2, axis=0)
         weight = weight * jnp.minimum(jnp.sqrt(distance), MOST_WEIGHT)
-    now = weight * lifted[:, :n]
+    now = weight * on
     first = [window - 1 + depth * step for step in range(1, ahead + 1)]
     # One product for all that is multiplied by ψ_k.
     right = jnp.concatenate(
         [
-            lifted[:, :n],
+            on,
             lifted[:, depth : depth + n],
             *(states[:, i : i + n] for i in first),
         ]
     )
-    product, size = now @ right.T, len(lifted)
-    future = product[:, 2 * size :].reshape(size, ahead, state_dim).swapaxes(0, 1)
-    return product[:, :size], product[:, size : 2 * size], future, jnp.sum(weight)[None]
+    product, size = now @ right.T, len(on)
+    gram, shift, future = jnp.split(product, [size, size + len(lifted)], axis=1)
+    future = future.reshape(size, ahead, state_dim).swapaxes(0, 1)
+    return gram, shift, future, jnp.sum(weight)[None]
 
 
 def balancing(gram: Float64, pairs: float, first: int) -> Float64:

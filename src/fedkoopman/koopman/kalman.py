@@ -2,7 +2,7 @@
 
 In lifted coordinates the dynamics are linear and the sensor is not:
 
-    y_{k+1} = K y_k + w,   z_k = h(φ⁻¹(y_k)) + v.
+    y_{k+1} = K y_k + B u_k + w,   z_k = h(φ⁻¹(y_k)) + v.
 
 So prediction is that of the Kalman filter. The correction replaces h ∘ φ⁻¹ by its tangent at the
 prediction, from exact Jacobians. It does not use sigma points: P has directions in which no state
@@ -17,6 +17,7 @@ each other this changes nothing. `relift=False` leaves it out: the plain linear 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Self
 
 import equinox as eqx
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import InputError
-from fedkoopman.estimation import checks
+from fedkoopman.estimation import OnlineFilter, OnlineState, checks
 from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import (
@@ -37,10 +38,10 @@ from fedkoopman.koopman.forecast import (
     lower_covariance,
     propagate,
 )
+from fedkoopman.koopman.inputs import steps_of
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.rollout import rollout
-from fedkoopman.koopman.trajectories import as_trajectories
 from fedkoopman.sensors import FunctionSensor, Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_count, finite_array
@@ -57,7 +58,8 @@ class KoopmanEstimates(Estimates):
 class KoopmanFilter:
     """A Kalman filter and smoother in a model's lifted space.
 
-    One observation belongs to one application of K: with depth τ > 1, give every τ-th.
+    One observation belongs to one application of K: with depth τ > 1, give every τ-th. The inputs
+    of a driven system are given as to `fk.estimate`: row k is what was put in up to observation k.
 
     Arguments:
         model: a fitted `DeepKoopman`, or one from `load_model`.
@@ -92,8 +94,10 @@ class KoopmanFilter:
         architecture = self._learned.architecture
         self._sensor = checks.only_one(sensor, Sensor, "sensor")
         checks.sensor_sees(sensor, architecture.state_dim)
-        step = _Relifted.of(self._learned) if relift else _Linear(self._learned.operator)
-        self._system = System.from_map(step, architecture.components, dt=self.dt)
+        step = (_Relifted if relift else _Plain).of(self._learned)
+        self._system = System.from_map(
+            step, architecture.components, dt=self.dt, input_dim=architecture.inputs
+        )
         seen = _Seen.of(self._learned, sensor)
         self._seen = FunctionSensor(seen, sensor.dim, angles=sensor.angles)
         self._relift = relift
@@ -105,32 +109,68 @@ class KoopmanFilter:
         self._mean, self._cov = initial_mean, initial_cov
 
     @property
+    def model(self) -> Fitted:
+        """The model in place of the equations."""
+        return self._model
+
+    @cached_property
+    def online(self) -> OnlineFilter:
+        """The same filter for one observation at a time; its states are lifted ones."""
+        noise = one_covariance(self.observation_noise, self._sensor.dim, "observation_noise")
+        return OnlineFilter(
+            self._system, self._seen, process_noise=self._noise(), observation_noise=noise,
+            method="ekf",
+        )  # fmt: skip
+
+    def first(self) -> OnlineState:
+        """Where `online` starts: before the first observation."""
+        mean, cov = self._first(1)
+        return OnlineState(mean[0], cov[0])
+
+    @property
     def dt(self) -> float:
         """The interval between observations: depth · dt of the model."""
         return self._learned.architecture.depth * self._learned.dt
 
-    def fit_noise(self, trajectories: Any) -> Self:
-        """Measure the process noise: how far off the model is on these trajectories of states."""
-        given = as_trajectories(trajectories)
-        given.check_names(self._learned.names)
-        given.check_features(self._learned.architecture.state_dim, type(self).__name__)
-        self.process_noise = lifted_noise(self._learned, given.parts)
+    def fit_noise(self, trajectories: Any, U: Any = None) -> Self:
+        """Measure the process noise: how far off the model is on these trajectories of states.
+
+        Arguments:
+            U: the inputs of a driven system, as of `DeepKoopman.fit`.
+        """
+        self.process_noise = lifted_noise(
+            self._learned, self._model._given(trajectories, U=U).parts
+        )
         return self
 
-    def filter(self, z: Any) -> KoopmanEstimates:
+    def filter(self, z: Any, inputs: Any = None) -> KoopmanEstimates:
         """States from the observations up to each; z (T, m), (B, T, m) or a list; NaN = missing."""
-        return self._estimate(z, smooth=False)
+        return self._estimate(z, inputs, smooth=False)
 
-    def smooth(self, z: Any) -> KoopmanEstimates:
-        """States from all observations (Rauch-Tung-Striebel); z as for `filter`."""
-        return self._estimate(z, smooth=True)
+    def smooth(self, z: Any, inputs: Any = None) -> KoopmanEstimates:
+        """States from all observations (Rauch-Tung-Striebel); z and inputs as for `filter`."""
+        return self._estimate(z, inputs, smooth=True)
 
-    def forecast(self, z: Any, n_steps: int, *, relift: int | None = None) -> Forecast:
-        """What follows the last observation of each trajectory; z as for `filter`."""
-        return self.forecast_from(self.filter(z), n_steps, relift=relift)
+    def forecast(
+        self,
+        z: Any,
+        n_steps: int,
+        *,
+        relift: int | None = None,
+        inputs: Any = None,
+        future: Any = None,
+    ) -> Forecast:
+        """What follows the last observation of each trajectory; z and inputs as for `filter`."""
+        found = self.filter(z, inputs)
+        return self.forecast_from(found, n_steps, relift=relift, future=future)
 
     def forecast_from(
-        self, found: KoopmanEstimates, n_steps: int, *, relift: int | None = None
+        self,
+        found: KoopmanEstimates,
+        n_steps: int,
+        *,
+        relift: int | None = None,
+        future: Any = None,
     ) -> Forecast:
         """What follows the last state of each trajectory that `filter` or `smooth` gave.
 
@@ -138,6 +178,8 @@ class KoopmanFilter:
             relift: after how many applications of K to lift anew; None: the model's own way.
                 The covariances are those of a forecast that is lifted once, which is the more
                 cautious of the two.
+            future: the inputs of a driven system in the steps to come, (n_steps, m), or one such
+                for every trajectory.
         """
         way = self._model.relift_ if relift is None else check_count(relift, "relift", least=0)
         steps, learned, noise = check_count(n_steps, "n_steps"), self._learned, self._noise()
@@ -147,14 +189,32 @@ class KoopmanFilter:
         y, p = np.stack([m[-1] for m in means]), np.stack([c[-1] for c in covs])
         if self._relift:
             y, p = _relifted(learned, y, p)
-        result = propagate(learned, y, p, accumulated(learned, noise, steps))
+        moves = self._future(future, len(y), steps)
+        result = propagate(learned, y, p, accumulated(learned, noise, steps), moves)
         if way:
             windows = learned.lower_window(y)
-            states = rollout(learned, windows, range(1, steps + 1), way)
+            states = rollout(learned, windows, range(1, steps + 1), way, moves)
             result = replace(result, mean=np.stack(list(states), axis=1))
         return result.first() if single else result
 
-    def _estimate(self, z: Any, *, smooth: bool) -> KoopmanEstimates:
+    def _future(self, future: Any, count: int, steps: int) -> NDArray[np.float64] | None:
+        m = self._learned.architecture.inputs
+        if not m:
+            if future is not None:
+                raise InputError("future is given, but the model has no inputs: leave it out")
+            return None
+        if future is None:
+            raise InputError(
+                f"the model has {m} inputs: give future, the inputs of the {steps} steps to come"
+            )
+        moves = steps_of(future, count, m, "future")
+        if moves.shape[1] != steps:
+            raise InputError(
+                f"future has {moves.shape[1]} rows: give one for each of {steps} steps"
+            )
+        return moves
+
+    def _estimate(self, z: Any, inputs: Any, *, smooth: bool) -> KoopmanEstimates:
         z, lengths, form = checks.observations(z, self._sensor.dim)
         mean, cov = self._first(len(z))
         if form == "list":
@@ -163,7 +223,7 @@ class KoopmanFilter:
         found = estimate(
             self._system, self._seen, z[0] if form == "single" else z, process_noise=self._noise(),
             observation_noise=self.observation_noise, initial_mean=mean, initial_cov=cov,
-            method="ekf", smooth=smooth,
+            method="ekf", smooth=smooth, inputs=inputs,
         )  # fmt: skip
         return self._lowered(found)
 
@@ -171,6 +231,7 @@ class KoopmanFilter:
         """φ(x̂_0) and J P_0 Jᵀ, (B, O) and (B, O, O)."""
         architecture = self._learned.architecture
         window, dim = architecture.window, architecture.state_dim
+        past = self._learned.reference_window[:, : (window - 1) * architecture.inputs]
         given = self._learned.reference if self._mean is None else self._mean
         mean = finite_array(given, "initial_mean")
         shapes = {(window, dim), (batch, window, dim)} if window > 1 else {(1, dim), (batch, dim)}
@@ -181,9 +242,11 @@ class KoopmanFilter:
                 f"initial_mean has shape {mean.shape}: give ({dim},) or one row per trajectory, "
                 f"({batch}, {dim})"
             )
-        rows = np.broadcast_to(mean.reshape(-1, window * dim), (batch, window * dim))
+        states = np.broadcast_to(mean.reshape(-1, window * dim), (batch, window * dim))
+        # Inputs before the first observation are not known, and taken to be the usual ones.
+        rows = np.hstack([np.repeat(past, batch, axis=0), states])
         cov = checks.first_cov(self._cov, dim, batch)
-        slope = self._learned.lift_slope(rows)
+        slope = self._learned.lift_slope(rows)[:, :, past.shape[1] :]
         slope = slope.reshape(batch, -1, window, dim).sum(axis=2)
         return self._learned.lift(rows), slope @ cov @ slope.swapaxes(1, 2)
 
@@ -228,7 +291,7 @@ def lift_noise(model: Fitted, process_noise: Any) -> NDArray[np.float64]:
     learned = model.learned_
     dim = learned.architecture.state_dim
     cov = one_covariance(process_noise, dim, "process_noise")
-    slope = learned.lift_slope(learned.reference.reshape(1, -1))[0, :, -dim:]
+    slope = learned.lift_slope(learned.reference_window)[0, :, -dim:]
     return slope @ cov @ slope.T
 
 
@@ -237,15 +300,6 @@ def _relifted(learned: Learned, y: Any, p: Any) -> tuple[NDArray[np.float64], ND
     windows = learned.lower_window(y)
     slope = learned.lift_slope(windows) @ learned.lower_window_slope(y)
     return learned.lift(windows), slope @ p @ slope.swapaxes(1, 2)
-
-
-class _Linear(eqx.Module):
-    """y ↦ K y."""
-
-    operator: Any
-
-    def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
-        return self.operator @ y
 
 
 class _Model(eqx.Module):
@@ -264,13 +318,25 @@ class _Model(eqx.Module):
         return jax.tree.unflatten(jax.tree.structure(self.architecture.template), self.leaves)
 
 
-class _Relifted(_Model):
-    """y ↦ K φ(φ⁻¹(y)), which is K y where y is a lifted state."""
+class _Plain(_Model):
+    """y ↦ K y, or K y + B u + Σ u_i N_i y."""
 
-    def __call__(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
+    def __call__(self, y: Float[Array, " lifted"], u: Any = None) -> Float[Array, " lifted"]:
+        drive = None if u is None else u[:, None]
+        return self.architecture.advance(self.weights, self.lifted(y)[:, None], drive)[:, 0]
+
+    def lifted(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
+        """What K is applied to."""
+        return y
+
+
+class _Relifted(_Plain):
+    """y ↦ K φ(φ⁻¹(y)), which is K y where y is a lifted state; inputs as before."""
+
+    def lifted(self, y: Float[Array, " lifted"]) -> Float[Array, " lifted"]:
+        """φ(φ⁻¹(y))."""
         kind, weights = self.architecture, self.weights
-        window = kind.decode(weights, y[:, None])
-        return (kind.operator(weights) @ kind.lift(weights, window))[:, 0]
+        return kind.lift(weights, kind.decode(weights, y[:, None]))[:, 0]
 
 
 class _Seen(_Model):

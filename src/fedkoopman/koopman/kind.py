@@ -6,6 +6,11 @@ in what φ and φ⁻¹ are and in how they are found. A kind is one file in `koo
 
 Inside, samples are columns: φ maps windows (d_X, n) to lifted states (O, n), and K acts from the
 left, as in the paper.
+
+Where a system is driven, y' = K y + B u or, bilinear, y' = K y + B u + Σ u_i N_i y. The input u_k
+is held from sample k to sample k + 1. Segments then have rows [x_k, u_k], states first. A window of
+μ rows holds the μ − 1 inputs between its states too, and these stand before the states, so that the
+newest state is always the last: X = [u_{k−μ+1} … u_{k−1}, x_{k−μ+1} … x_k].
 """
 
 from abc import ABC, abstractmethod
@@ -15,6 +20,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.typing import NDArray
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.losses import Losses
@@ -43,9 +49,13 @@ class Kind(ABC):
         components: O, the dimension of the lifted state.
         window: μ, the number of consecutive states in one input.
         depth: τ, the number of samples that one application of K advances.
+        inputs: m, the number of known inputs that drive the system.
+        bilinear: whether inputs also multiply the lifted state.
     """
 
     name: ClassVar[str]
+    takes_inputs: ClassVar[bool] = False
+    """Whether there may be inputs; such a kind has the tensors of `input_shapes`."""
     algorithm: ClassVar[str] = "fedavg-m"
     precision: ClassVar[str | None] = None
     """Of its weights, where that is not the precision of training."""
@@ -54,9 +64,28 @@ class Kind(ABC):
     components: int
     window: int = field(default=1, kw_only=True)
     depth: int = field(default=1, kw_only=True)
+    inputs: int = field(default=0, kw_only=True)
+    bilinear: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self.settle_counts("state_dim", "components", "window", "depth")
+        self.settle_counts("inputs", least=0)
+        if not isinstance(self.bilinear, bool):
+            raise InputError(f"bilinear is {short(self.bilinear)}: give true or false")
+        if self.bilinear and not self.inputs:
+            raise InputError(
+                "bilinear is true, but the model has no inputs: give some, or leave it"
+            )
+        if self.inputs and not self.takes_inputs:
+            raise InputError(
+                f"the model kind {self.name} takes no inputs, and {self.inputs} are given: choose "
+                "another kind, or leave the inputs out"
+            )
+        if self.inputs and self.depth > 1:
+            raise InputError(
+                f"depth is {self.depth}, but a model with inputs advances one sample at a time: "
+                "give depth 1"
+            )
 
     def settle_counts(self, *names: str, least: int = 1) -> None:
         """Check fields that are whole numbers, and store them as plain ones."""
@@ -76,12 +105,18 @@ class Kind(ABC):
         Arguments:
             settings: all others, also those that this kind does not have.
         """
-        return 4 * state_dim
+        inputs, window = settings.get("inputs", 0), settings.get("window", 1)
+        return max(4 * state_dim, 2 * (window * (state_dim + inputs) - inputs) if inputs else 0)
 
     @property
     def input_dim(self) -> int:
-        """d_X = μ d_x."""
-        return self.window * self.state_dim
+        """d_X = μ d_x + (μ − 1) m, the numbers in one window."""
+        return self.window * self.state_dim + (self.window - 1) * self.inputs
+
+    @property
+    def row_dim(self) -> int:
+        """d_x + m, the numbers in one row of a segment."""
+        return self.state_dim + self.inputs
 
     @property
     def description(self) -> str:
@@ -143,6 +178,42 @@ class Kind(ABC):
     def decode(self, weights: Weights, y: Float[Array, "lifted n"]) -> Float[Array, "input n"]:
         """X = φ⁻¹(Y)."""
 
+    # Inputs
+
+    def input_shapes(self) -> Shapes:
+        """Names and shapes of what inputs are multiplied by: B (O, m), and the N_i (m, O, O)."""
+        if self.inputs:
+            yield "input_matrix", (self.components, self.inputs)
+        if self.bilinear:
+            yield "input_products", (self.inputs, self.components, self.components)
+
+    def input_matrix(self, weights: Weights) -> Float[Array, "lifted inputs"]:
+        """B, in the inputs' own units."""
+        return weights["input_matrix"]
+
+    def input_products(self, weights: Weights) -> Float[Array, "inputs lifted lifted"]:
+        """All N_i, in the inputs' own units; only of bilinear models."""
+        return weights["input_products"]
+
+    def usual_inputs(self, weights: Weights) -> NDArray[np.float64]:
+        """The inputs that modes are taken at, (m,)."""
+        return np.zeros(self.inputs)
+
+    def advance(
+        self,
+        weights: Weights,
+        y: Float[Array, "lifted n"],
+        u: Float[Array, "inputs n"] | None = None,
+    ) -> Float[Array, "lifted n"]:
+        """K y + B u + Σ u_i N_i y, as far as the model has these."""
+        ahead = self.operator(weights) @ y
+        if self.inputs and u is not None:
+            ahead = ahead + self.input_matrix(weights) @ u
+            if self.bilinear:
+                products = self.input_products(weights)
+                ahead = ahead + sum((products[i] @ y) * u[i] for i in range(self.inputs))
+        return ahead
+
     def losses(
         self,
         weights: Weights,
@@ -157,6 +228,8 @@ class Kind(ABC):
         Arguments:
             x, target: one window per column.
             share: each sample's share in the mean, where it is not 1/n (0 for padding).
+
+        A kind that takes inputs has a further argument `inputs`, (m, n): the u of each window.
         """
         raise InputError(
             f"the model kind {self.name} has no loss, so it cannot be trained by gradients: "
@@ -191,12 +264,16 @@ class Kind(ABC):
             trained: of the form of `trainee`.
             fixed: arrays that the loss needs and training leaves alone.
             x: one window per column.
-            ahead: the windows that follow, one array for each of `leads`.
+            ahead: the windows that follow, one array for each of `leads`; where there are inputs,
+                these come last, from the newest sample of the window to the farthest lead, as
+                (lead m, n).
             share: each sample's share in the mean, where it is not 1/n (0 for padding).
             loss_weights: w₁, w₂, w₃.
             huber: as of `losses.powers`; only kinds that take it are given one.
         """
         more: dict[str, Any] = {"huber": huber} if huber else {}
+        if self.inputs:
+            more["inputs"] = ahead[-1]
         return self.losses(trained, x, ahead[0], share, **more).weighted(loss_weights)
 
     @property
@@ -211,8 +288,12 @@ class Kind(ABC):
     # The model file
 
     def settings(self) -> dict[str, Any]:
-        """The fields, as JSON, for the header of a model file."""
-        return asdict(self)
+        """The fields, as JSON, for the header of a model file; of inputs nothing if it has none."""
+        found = asdict(self)
+        for name in ("inputs", "bilinear"):
+            if not found[name]:
+                del found[name]
+        return found
 
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> Self:

@@ -108,6 +108,7 @@ class Learned:
             `koopman.forecast` estimates it; None where nobody measured it.
         relift: after how many applications of K a forecast is lifted anew, where nobody says; 0:
             never (`koopman.rollout`).
+        input_names: of the inputs, where known.
     """
 
     architecture: Kind
@@ -123,6 +124,7 @@ class Learned:
     information: dict[str, Any] = field(default_factory=dict)
     noise: NDArray[np.float64] | None = None
     relift: int = 0
+    input_names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         weights = _checked_weights(self.architecture, self.weights)
@@ -141,6 +143,9 @@ class Learned:
             "dt": float(dt),
             "names": _checked_words(self.names, "names", shape[1]),
             "units": _checked_words(self.units, "units", shape[1]),
+            "input_names": _checked_words(
+                self.input_names, "input_names", self.architecture.inputs, "inputs"
+            ),
             "training": check_training(replace(self.training, precision=precision)),
             "random_state": None if self.random_state is None else check_seed(self.random_state),
             "updates": check_count(self.updates, "updates", least=0),
@@ -161,11 +166,18 @@ class Learned:
     @cached_property
     def modes(self) -> NDArray[np.complex128]:
         """How the newest state moves, to first order about `reference`, with each eigenvector."""
-        lifted = self.lift(self.reference.reshape(1, -1))
+        lifted = self.lift(self.reference_window)
         with np.errstate(over="ignore", invalid="ignore"):  # of weights near the largest double
             found = self.lower_slope(lifted)[0] @ self.spectrum.right
         found.setflags(write=False)
         return found
+
+    @property
+    def reference_window(self) -> NDArray[np.float64]:
+        """The reference as φ takes it, (1, d_X), with usual inputs between its states."""
+        kind = self.architecture
+        past = np.tile(kind.usual_inputs(self.wide), kind.window - 1)
+        return np.concatenate([past, self.reference.ravel()])[None]
 
     def lift(self, windows: NDArray[np.float64]) -> NDArray[np.float64]:
         """φ of every row, (n, μ d) → (n, O)."""
@@ -191,12 +203,50 @@ class Learned:
         """The Jacobian of φ⁻¹ at every row, (n, O) → (n, μ d, O)."""
         return self._by_columns(_slope, "decode", lifted)
 
-    def advance(self, lifted: NDArray[np.float64], applications: int) -> NDArray[np.float64]:
-        """K applied to every row, over and over: (n, O) → (applications, n, O)."""
+    def step(
+        self, lifted: NDArray[np.float64], inputs: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """K y + B u + Σ u_i N_i y of every row, (n, O) → (n, O); without inputs, K y.
+
+        Arguments:
+            inputs: (n, m).
+        """
+        ahead = lifted @ self.operator.T
+        if inputs is None or not self.architecture.inputs:
+            return ahead
+        ahead = ahead + inputs @ self.input_matrix.T
+        if self.architecture.bilinear:
+            for i, product in enumerate(self.input_products):
+                ahead = ahead + inputs[:, i : i + 1] * (lifted @ product.T)
+        return ahead
+
+    def advance(
+        self,
+        lifted: NDArray[np.float64],
+        applications: int,
+        inputs: NDArray[np.float64] | None = None,
+    ) -> NDArray[np.float64]:
+        """`step` for every row, over and over: (n, O) → (applications, n, O).
+
+        Arguments:
+            inputs: (n, applications, m).
+        """
         result = np.empty((applications, *lifted.shape))
         for i in range(applications):
-            lifted = result[i] = lifted @ self.operator.T
+            lifted = result[i] = self.step(lifted, None if inputs is None else inputs[:, i])
         return result
+
+    @cached_property
+    def input_matrix(self) -> NDArray[np.float64]:
+        """B, (O, m), in the inputs' own units."""
+        with jax.enable_x64(True):
+            return np.ascontiguousarray(self.architecture.input_matrix(self.wide), np.float64)
+
+    @cached_property
+    def input_products(self) -> NDArray[np.float64]:
+        """All N_i, (m, O, O), in the inputs' own units."""
+        with jax.enable_x64(True):
+            return np.ascontiguousarray(self.architecture.input_products(self.wide), np.float64)
 
     @cached_property
     def operator(self) -> NDArray[np.float64]:
@@ -256,12 +306,12 @@ def _checked_weights(architecture: Kind, weights: Weights) -> Weights:
     return jax.tree.map(partial(np.asarray, dtype=np.result_type(*tensors.values())), checked)
 
 
-def _checked_words(words: Any, what: str, count: int) -> tuple[str, ...] | None:
+def _checked_words(words: Any, what: str, count: int, of: str = "states") -> tuple[str, ...] | None:
     if words is None:
         return None
     listed = tuple(words) if isinstance(words, tuple | list | np.ndarray) else ()
     if len(listed) != count or not all(isinstance(word, str) for word in listed):
-        raise InputError(f"{what} is {short(words)}: give one text for each of {count} states")
+        raise InputError(f"{what} is {short(words)}: give one text for each of {count} {of}")
     for i, word in enumerate(listed):
         if len(word) > LONGEST_NAME or not word.isprintable():  # it heads columns and axes
             raise InputError(

@@ -35,6 +35,7 @@ def koopman_losses(
     target: Float[Array, "input n"],
     share: Float[Array, " n"] | None = None,
     huber: float = 0.0,
+    driven: Callable[[Array], Array] | None = None,
 ) -> Losses:
     """The losses of φ, K and φ⁻¹ for windows X and their targets X^τ.
 
@@ -42,11 +43,12 @@ def koopman_losses(
         x, target: one window per column.
         share: each sample's share in the mean, where it is not 1/n (0 for padding).
         huber: δ, as of `powers`.
+        driven: what takes the place of K where there are inputs.
     """
     n = x.shape[1]
     # One pass for both halves: twice the columns in half as many products.
     y, y_target = _halves(lift(jnp.concatenate([x, target], axis=1)), n)
-    y_bar = operator @ y
+    y_bar = operator @ y if driven is None else driven(y)
     x_bar, target_bar = _halves(decode(jnp.concatenate([y, y_bar], axis=1)), n)
 
     def mean(difference: Array) -> Array:

@@ -18,7 +18,7 @@ from fedkoopman.koopman.skill import WORST
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.trained import Trained
 from fedkoopman.koopman.training import Training, check_huber, check_training
-from fedkoopman.koopman.trajectories import Trajectories, as_trajectories
+from fedkoopman.koopman.trajectories import Trajectories
 from fedkoopman.systems.checks import check_count
 
 AUTO = "auto"
@@ -68,6 +68,7 @@ class DeepKoopman(Trained):
             outliers pull less; 0: squares everywhere. In the units in which the kind trains: of
             the states (paper), of their standard deviations (inclusive), of a usual move within
             the lead (spectral, whose K and decoder are least squares all the same).
+        bilinear: whether the inputs of a driven system also multiply the lifted state.
         precision: of training, "float32" or "float64". Fitted models are evaluated in float64.
         random_state: seed of the first weights and of the order of samples; None: a new one
             every time.
@@ -101,6 +102,7 @@ class DeepKoopman(Trained):
         decay: float = 0.995,
         loss_weights: tuple[float, float, float] = (1 / 3, 1 / 3, 1 / 3),
         huber: float = 0.0,
+        bilinear: bool = False,
         precision: str = "float32",
         random_state: int | None = 0,
         verbose: int = 0,
@@ -127,6 +129,7 @@ class DeepKoopman(Trained):
         self.decay = decay
         self.loss_weights = loss_weights
         self.huber = huber
+        self.bilinear = bilinear
         self.precision = precision
         self.random_state = random_state
         self.verbose = verbose
@@ -150,13 +153,20 @@ class DeepKoopman(Trained):
         model._learned = learned
         return model
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Train from new weights; `y` is ignored."""
-        given = as_trajectories(X)
+    def fit(self, X: Any, y: Any = None, *, U: Any = None) -> Self:
+        """Train from new weights; `y` is ignored.
+
+        Arguments:
+            U: the known inputs that drove the system, in the form of X, (T_i, m) each: u_k is held
+                from sample k to sample k + 1. The model is then y' = K y + B u or, with `bilinear`,
+                y' = K y + B u + Σ u_i N_i y.
+        """
+        given, inputs, named = self._with_inputs(X, U)
         dt, longest = self._interval(given), max(map(len, given.parts))
-        selection = self._select(given) if self._is_auto else None
+        selection = self._select(given, inputs) if self._is_auto else None
         architecture = self._architecture(
-            given.parts[0].shape[1],
+            given.parts[0].shape[1] - inputs,
+            inputs=inputs,
             components=selection.components if selection else None,
             longest=longest,
         )
@@ -164,18 +174,20 @@ class DeepKoopman(Trained):
         dtype = np.dtype(training.precision)
         weights = architecture.initialise(seed=self._seed(0), dtype=dtype)
         reference = np.zeros((architecture.window, architecture.state_dim))
-        start = Learned(architecture, weights, dt, reference, given.names)
+        start = Learned(architecture, weights, dt, reference, given.names, input_names=named)
         self._train(start, training, given)
         self._cv_results = selection.results if selection else None
         return self
 
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, U: Any = None) -> Self:
         """Train on more data for `epochs` epochs, from the present weights and with a fresh Adam,
         as in a round of federated learning; the first call is `fit`."""
         if not self.__sklearn_is_fitted__():
-            return self.fit(X)
-        given, learned = self._given(X), self.learned_
-        architecture = self._architecture(self.n_features_in_, learned.architecture)
+            return self.fit(X, U=U)
+        given, learned = self._given(X, U=U), self.learned_
+        architecture = self._architecture(
+            self.n_features_in_, learned.architecture, inputs=learned.architecture.inputs
+        )
         if architecture != learned.architecture:
             raise InputError(
                 f"the model was trained as {learned.architecture} and its parameters now ask for "
@@ -189,11 +201,13 @@ class DeepKoopman(Trained):
         start = replace(learned, dt=self._interval(given, learned.dt))
         return self._train(start, self._training(architecture, 0), given)
 
-    def _select(self, given: Trajectories) -> Selection:
+    def _select(self, given: Trajectories, inputs: int) -> Selection:
         """The number of components by cross-validation."""
-        dim = given.parts[0].shape[1]
-        sizes = candidates(dim, check_count(self.n_delays, "n_delays", least=0) + 1)
-        found = distinct(sizes, lambda size: self._architecture(dim, components=size))
+        dim = given.parts[0].shape[1] - inputs
+        sizes = candidates(dim, check_count(self.n_delays, "n_delays", least=0) + 1, inputs)
+        found = distinct(
+            sizes, lambda size: self._architecture(dim, components=size, inputs=inputs)
+        )
         first = next(iter(found))
         least = first.window + first.depth
         given.check_lengths(least, "training")
@@ -201,8 +215,9 @@ class DeepKoopman(Trained):
         def trial(size: int, training: Parts, held: Parts) -> float:
             options = self.get_params() | {"n_components": size, "verbose": 0}
             long = [part for part in training if len(part) >= least]
+            (x, u), (held_x, held_u) = (_parted(parts, inputs) for parts in (long, held))
             try:
-                return type(self)(**options).fit(long).score(held)
+                return type(self)(**options).fit(x, U=u).score(held_x, U=held_u)
             except ComputationError:  # it diverged
                 return WORST
 
@@ -225,6 +240,7 @@ class DeepKoopman(Trained):
         like: Kind | None = None,
         components: Any = None,
         longest: int | None = None,
+        inputs: int = 0,
     ) -> Kind:
         """The kind and sizes that the parameters ask for.
 
@@ -232,11 +248,13 @@ class DeepKoopman(Trained):
             like: gives what is not a parameter, if it is of the kind asked for.
             components: instead of those that the parameters ask for.
             longest: samples in the longest trajectory, where that is known.
+            inputs: how many.
         """
         kind = find_kind(self.kind)
         asked = {name: value for name, value in self.get_params().items() if value is not None}
         settings = (vars(like) if type(like) is kind else {}) | asked
         settings["window"] = check_count(self.n_delays, "n_delays", least=0) + 1
+        settings["inputs"] = inputs
         if longest is not None and self.horizon is None:
             depth = check_count(self.depth, "depth")
             reach = max(1, (longest // 3 - settings["window"]) // depth)
@@ -275,6 +293,13 @@ class DeepKoopman(Trained):
                 huber=huber,
             )
         )
+
+
+def _parted(parts: Parts, inputs: int) -> tuple[list[Any], list[Any] | None]:
+    """States and inputs of joined rows."""
+    if not inputs:
+        return list(parts), None
+    return [part[:, :-inputs] for part in parts], [part[:, -inputs:] for part in parts]
 
 
 def load_model(path: str | os.PathLike[str], kind: str | type[Kind] | None = None) -> DeepKoopman:

@@ -5,6 +5,9 @@
     next   (batch, d)           the newest state of φ⁻¹(K φ(x))
     ahead  (batch, steps, d)    the same after 1, 2, … steps applications of K
 
+A driven system's model has a second input, u (batch, steps, m), the inputs of the steps to come;
+windows x then begin with the inputs between their states (`koopman.kind`).
+
 The model's kind writes φ and φ⁻¹, K is the same for all kinds. The graph has the precision of the
 model's weights, while Python evaluates every model in float64.
 """
@@ -24,6 +27,7 @@ from fedkoopman.version import __version__
 
 if TYPE_CHECKING:  # model kinds, which these are built on, take Graph from here
     from fedkoopman.koopman.fitted import Fitted
+    from fedkoopman.koopman.kind import Kind
     from fedkoopman.koopman.learned import Learned
 
 OPSET, IR_VERSION = 17, 8
@@ -113,24 +117,55 @@ def _library() -> Any:
 
 
 def _fill(g: Graph, learned: "Learned") -> None:
-    """φ, K once, K in a loop, and φ⁻¹ after each."""
+    """φ, one step, steps in a loop, and φ⁻¹ after each."""
     kind, weights = learned.architecture, learned.weights
-    operator = g.constant(learned.operator.T, "operator")
+    g.constant(learned.operator.T, "operator")
+    if kind.inputs:
+        g.constant(learned.input_matrix.T, "input_matrix")
+        for i in range(kind.inputs if kind.bilinear else 0):
+            g.constant(learned.input_products[i].T, f"input_products.{i}")
+            g.constants[f"place.{i}"] = g.onnx.numpy_helper.from_array(np.array([i]), f"place.{i}")
+        g.constants["first"] = g.onnx.numpy_helper.from_array(np.array(0), "first")
+        g.add("Transpose", "u", perm=[1, 0, 2], name="u_by_step")
     g.add("Identity", kind.lift_graph(g, weights, "x"), name="lifted")
-    following = g.add("MatMul", "lifted", operator)
-    g.add("Identity", kind.decode_graph(g, weights, following), name="next")
-    every = g.add("Transpose", _loop(g, operator, kind.components), perm=[1, 0, 2])
+    g.nodes += _step(g, kind, "lifted", "first", "following")
+    g.add("Identity", kind.decode_graph(g, weights, "following"), name="next")
+    every = g.add("Transpose", _loop(g, kind), perm=[1, 0, 2])
     g.add("Identity", kind.decode_graph(g, weights, every), name="ahead")
 
 
-def _loop(g: Graph, operator: str, components: int) -> str:
-    """K applied `steps` times; all the lifted states, (steps, batch, O)."""
+def _step(g: Graph, kind: "Kind", before: str, index: str, after: str) -> list[Any]:
+    """Nodes for K y + B u + Σ u_i N_i y, u being that of the step `index`."""
+    node = g.onnx.helper.make_node
+    if not kind.inputs:
+        return [node("MatMul", [before, "operator"], [after])]
+    drive, total = f"{after}.u", f"{after}.0"
+    nodes = [
+        node("Gather", ["u_by_step", index], [drive], axis=0),
+        node("MatMul", [before, "operator"], [f"{after}.K"]),
+        node("MatMul", [drive, "input_matrix"], [f"{after}.B"]),
+        node("Add", [f"{after}.K", f"{after}.B"], [total]),
+    ]
+    for i in range(kind.inputs if kind.bilinear else 0):
+        parts = [f"{after}.N{i}", f"{after}.u{i}", f"{after}.uN{i}"]
+        nodes += [
+            node("MatMul", [before, f"input_products.{i}"], [parts[0]]),
+            node("Gather", [drive, f"place.{i}"], [parts[1]], axis=1),
+            node("Mul", parts[:2], [parts[2]]),
+            node("Add", [total, parts[2]], [f"{after}.{i + 1}"]),
+        ]
+        total = f"{after}.{i + 1}"
+    return [*nodes, node("Identity", [total], [after])]
+
+
+def _loop(g: Graph, model: "Kind") -> str:
+    """`steps` steps; all the lifted states, (steps, batch, O)."""
     helper, kind = g.onnx.helper, g.onnx.TensorProto
     number = helper.np_dtype_to_tensor_dtype(g.dtype)
-    shape = ["batch", components]
+    shape = ["batch", model.components]
     body = helper.make_graph(
         [
-            helper.make_node("MatMul", ["before", operator], ["after"]),
+            *_step(g, model, "before", "i", "after"),
             helper.make_node("Identity", ["after"], ["kept"]),
             helper.make_node("Identity", ["go_on"], ["still"]),
         ],
@@ -162,7 +197,10 @@ def _model(g: Graph, learned: "Learned", steps: int) -> Any:
     graph = helper.make_graph(
         g.nodes,
         "fedkoopman",
-        [value("x", "batch", architecture.input_dim)],
+        [
+            value("x", "batch", architecture.input_dim),
+            *([value("u", "batch", steps, architecture.inputs)] if architecture.inputs else []),
+        ],
         [
             value("lifted", "batch", architecture.components),
             value("next", "batch", dim),
@@ -183,6 +221,7 @@ def _model(g: Graph, learned: "Learned", steps: int) -> Any:
         "window": architecture.window,
         "names": learned.names,
         "units": learned.units,
+        **({"input_names": learned.input_names} if architecture.inputs else {}),
     }
     helper.set_model_props(made, {name: json.dumps(thing) for name, thing in about.items()})
     onnx.checker.check_model(made)

@@ -43,9 +43,9 @@ from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.training import (
     Training,
     _weights,
-    _windows,
     client_update,
     window_starts,
+    windows_at,
 )
 
 __all__ = [
@@ -181,7 +181,7 @@ def private_update(
     starts = window_starts(lengths, architecture.window, ahead)
     layout = _layout(private.record, architecture, lengths, starts, plan)
     states = np.concatenate(own)
-    padded = np.zeros((architecture.state_dim, _power(len(states) + layout.longest)), dtype)
+    padded = np.zeros((architecture.row_dim, _power(len(states) + layout.longest)), dtype)
     padded[:, : len(states)] = states.T
     eta = training.learning_rate if learning_rate is None else learning_rate
     leaves, structure = jax.tree.flatten(weights)
@@ -305,7 +305,7 @@ def _portion(
 
     def samples(vector: Array, place: Array, left: Array) -> Array:
         windows = tuple(
-            _windows(states, jax.lax.dynamic_slice(first, (place,), (room,)), architecture)
+            windows_at(states, jax.lax.dynamic_slice(first, (place,), (room,)), architecture)
         )
         taken = (jnp.arange(room) < left).astype(vector.dtype)
         # How a loss lays out its columns is known of our own kinds, and tested for each. Norms that
@@ -316,7 +316,7 @@ def _portion(
 
     def segment(vector: Array, place: Array, left: Array) -> Array:
         every = jnp.arange(longest)
-        windows = tuple(_windows(states, first[place] + every, architecture))
+        windows = tuple(windows_at(states, first[place] + every, architecture))
         share = (every < count[place]) / count[place].astype(vector.dtype)
         gradient = jax.grad(loss)(vector, windows, share)
         factor = clip_factors(jnp.sum(gradient**2)[None], private.clip, jnp.ones(1, vector.dtype))

@@ -36,10 +36,10 @@ class Selection(NamedTuple):
     """As scikit-learn's `cv_results_`: one entry per candidate in every array."""
 
 
-def candidates(state_dim: int, window: int = 1) -> list[int]:
+def candidates(state_dim: int, window: int = 1, inputs: int = 0) -> list[int]:
     """Numbers of components to try, rising; among them one for every number in a window."""
     found = {m * state_dim for m in MULTIPLES if m * state_dim <= MOST}
-    return sorted(found | {state_dim, window * state_dim})
+    return sorted(found | {state_dim, window * state_dim + (window - 1) * inputs})
 
 
 def distinct(sizes: Sequence[int], architecture: Callable[[int], Kind]) -> dict[Kind, int]:

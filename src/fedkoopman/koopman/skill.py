@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.koopman.inputs import ahead_of
 from fedkoopman.koopman.trajectories import windows_of
 
 HORIZONS = (1, 2, 5, 10, 20, 50)
@@ -26,12 +27,17 @@ WORST = -100.0
 ENOUGH = 100_000
 """Windows from which forecasts are judged; more tell nothing new."""
 
-Rollout: TypeAlias = Callable[[NDArray[np.float64], Sequence[int]], Iterable[NDArray[np.float64]]]
-"""From windows (n, μ d) and rising horizons to the states (n, d) at each."""
+Rollout: TypeAlias = Callable[..., Iterable[NDArray[np.float64]]]
+"""From windows (n, d_X) and rising horizons to the states (n, d) at each; where a system is driven,
+`inputs=` has the inputs of all steps, (n, steps, m)."""
 
 
 def skill(
-    rollout: Rollout, parts: Sequence[NDArray[np.float64]], window: int, depth: int
+    rollout: Rollout,
+    parts: Sequence[NDArray[np.float64]],
+    window: int,
+    depth: int,
+    inputs: int = 0,
 ) -> dict[int, float]:
     """S_h for every horizon that some trajectory reaches.
 
@@ -39,6 +45,7 @@ def skill(
         rollout: the model.
         parts: trajectories (T_i, d), each long enough for a window and one application.
         window, depth: μ and τ.
+        inputs: how many columns of the trajectories, the last ones, are inputs.
     """
     reach = max(len(part) - window for part in parts) // depth
     horizons = [h for h in HORIZONS if h <= reach]
@@ -49,13 +56,15 @@ def skill(
         [np.arange(e - len(p) + window - 1, e) for p, e in zip(parts, ends, strict=True)]
     )
     left = np.repeat(ends, [len(part) - window + 1 for part in parts]) - 1 - last
-    windows = np.concatenate([windows_of(part, window) for part in parts])
+    windows = np.concatenate([windows_of(part, window, inputs) for part in parts])
     chosen = np.flatnonzero(left >= depth)
     chosen = chosen[:: -(-len(chosen) // ENOUGH)]
     last, left, windows = last[chosen], left[chosen], windows[chosen]
+    more = {"inputs": ahead_of(rows, last, max(horizons), inputs)} if inputs else {}
+    rows = rows[:, : rows.shape[1] - inputs]
     scale = _spread(rows)
     found = {}
-    for h, states in zip(horizons, rollout(windows, horizons), strict=True):
+    for h, states in zip(horizons, rollout(windows, horizons, **more), strict=True):
         known = left >= h * depth
         truth = rows[last[known] + h * depth]
         error = _rms((states[known] - truth) / scale)

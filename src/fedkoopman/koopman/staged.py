@@ -45,10 +45,13 @@ MARGIN = 0.1
 class Staged(Kind):
     """A kind with stages; its weights are arrays by name.
 
-    Every such kind standardises states, u = (x − mean) / std, with the two among its weights.
+    Every such kind standardises states, u = (x − mean) / std, with the two among its weights. Where
+    there are inputs, these follow the states in mean and std. Their products B u are of inputs
+    divided by their root mean square: then nothing has to be added to K y for their mean.
     """
 
     algorithm: ClassVar[str] = "staged"
+    takes_inputs: ClassVar[bool] = True
 
     def settle_ridge(self, name: str = "ridge") -> None:
         """Check the share of the largest mean square below which directions are left out."""
@@ -64,12 +67,12 @@ class Staged(Kind):
 
     def scale_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what a site adds to the scale."""
-        d = self.state_dim
+        d = self.row_dim
         return {"count": (1,), "total": (d,), "squares": (d,)}
 
     def scale_sums(self, segments: Sequence[NDArray[Any]]) -> dict[str, NDArray[np.float64]]:
-        """What segments (T_i, d) add to the scale."""
-        x = np.concatenate([np.zeros((0, self.state_dim)), *segments]).astype(np.float64)
+        """What segments (T_i, d + m) add to the scale."""
+        x = np.concatenate([np.zeros((0, self.row_dim)), *segments]).astype(np.float64)
         return {
             "count": np.array([float(len(x))]),
             "total": x.sum(axis=0),
@@ -78,12 +81,12 @@ class Staged(Kind):
 
     def fixed_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of what is made of the scale's sums, and stays as it is from then on."""
-        return {"mean": (self.state_dim,), "std": (self.state_dim,)}
+        return {"mean": (self.row_dim,), "std": (self.row_dim,)}
 
     def fixed(self, sums: Arrays | None = None) -> dict[str, NDArray[np.float64]]:
         """What the sums of all sites say; without any, what leaves states as they are."""
         if sums is None or not sums["count"][0]:
-            return {"mean": np.zeros(self.state_dim), "std": np.ones(self.state_dim)}
+            return {"mean": np.zeros(self.row_dim), "std": np.ones(self.row_dim)}
         mean = sums["total"] / sums["count"]
         variance = sums["squares"] / sums["count"] - mean**2
         # What does not vary is only rounding away from its mean, and stays as it is.
@@ -148,7 +151,7 @@ class Staged(Kind):
     def sums(
         self, fixed: Arrays, features: Arrays, segments: Sequence[NDArray[Any]]
     ) -> dict[str, NDArray[np.float64]]:
-        """What segments (T_i, d) add to the solution."""
+        """What segments (T_i, d + m) add to the solution."""
         return {}
 
     def solve(
@@ -193,62 +196,100 @@ class Staged(Kind):
         self, weights: Mapping[str, Any], x: Float[Array, "input n"]
     ) -> Float[Array, "input n"]:
         """u for windows x, one per column."""
-        mean, std = (jnp.tile(weights[name], self.window)[:, None] for name in ("mean", "std"))
+        mean, std = (self.of_window(weights[name], jnp)[:, None] for name in ("mean", "std"))
         return (x - mean) / std
+
+    def of_window(self, row: Any, xp: Any = np) -> Any:
+        """What belongs to the entries of a row (d + m,), for those of a window (d_X,)."""
+        states = xp.tile(row[: self.state_dim], self.window)
+        if not self.inputs or self.window == 1:
+            return states
+        return xp.concatenate([xp.tile(row[self.state_dim :], self.window - 1), states])
+
+    def input_scale(self, weights: Mapping[str, Any]) -> Any:
+        """The root mean square of each input, (m,)."""
+        mean, std = (weights[name][self.state_dim :] for name in ("mean", "std"))
+        return (mean**2 + std**2) ** 0.5
+
+    def input_matrix(self, weights: Mapping[str, Any]) -> Float[Array, "lifted inputs"]:
+        """B, in the inputs' own units."""
+        return weights["input_matrix"] / self.input_scale(weights)
+
+    def input_products(self, weights: Mapping[str, Any]) -> Float[Array, "inputs lifted lifted"]:
+        """All N_i, in the inputs' own units."""
+        return weights["input_products"] / self.input_scale(weights)[:, None, None]
+
+    def usual_inputs(self, weights: Mapping[str, Any]) -> NDArray[np.float64]:
+        """Their mean."""
+        return np.asarray(weights["mean"][self.state_dim :], np.float64)
+
+    def standard_rows(self, fixed: Arrays, segments: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+        """Rows [u, inputs as in windows, inputs as in B u] of segments, (T_i, d + 2 m)."""
+        found = [(rows - fixed["mean"]) / fixed["std"] for rows in segments]
+        if not self.inputs:
+            return found
+        drives = [rows[:, self.state_dim :] / self.input_scale(fixed) for rows in segments]
+        return [np.hstack(pair) for pair in zip(found, drives, strict=True)]
 
     def held(
         self, weights: Mapping[str, Any], x: Float[Array, "input n"]
     ) -> Float[Array, "input n"]:
         """u, held within the range of the training states: functions of u beyond it mean nothing,
-        and a forecast that is lifted again and again cannot run away."""
+        and a forecast that is lifted again and again cannot run away. Inputs are as they are."""
         u = self.standardised(weights, x)
         if "low" not in weights:
             return u
         low, high = (jnp.tile(weights[name], self.window)[:, None] for name in ("low", "high"))
-        return jnp.clip(u, low, high)
+        past = self.input_dim - len(low)
+        if not past:
+            return jnp.clip(u, low, high)
+        return jnp.concatenate([u[:past], jnp.clip(u[past:], low, high)])
 
     def restored(
         self, weights: Mapping[str, Any], u: Float[Array, "input n"]
     ) -> Float[Array, "input n"]:
         """Windows x from u."""
-        mean, std = (jnp.tile(weights[name], self.window)[:, None] for name in ("mean", "std"))
+        mean, std = (self.of_window(weights[name], jnp)[:, None] for name in ("mean", "std"))
         return u * std + mean
 
     def newest_graph(self, g: Graph, weights: Mapping[str, Any], y: str, first: int) -> str:
         """The state whose standardised entries stand in `y` from place `first` on, in a graph."""
         entries = g.columns(y, np.arange(first, first + self.state_dim))
-        scaled = g.add("Mul", entries, g.constant(weights["std"], "std"))
-        return g.add("Add", scaled, g.constant(weights["mean"], "mean"))
+        mean, std = (weights[name][: self.state_dim] for name in ("mean", "std"))
+        return g.add("Add", g.add("Mul", entries, g.constant(std, "std")), g.constant(mean, "mean"))
 
     def bounds(self, weights: Mapping[str, Any]) -> NDArray[np.float64] | None:
         """The lowest and highest states that the model knows, (2, d); None if it has no bounds."""
         if "low" not in weights:
             return None
         edges = np.stack([np.asarray(weights["low"]), np.asarray(weights["high"])])
-        return edges * np.asarray(weights["std"]) + np.asarray(weights["mean"])
+        mean, std = (np.asarray(weights[name])[: self.state_dim] for name in ("mean", "std"))
+        return edges * std + mean
 
 
 def held_graph(g: Graph, kind: Staged, weights: Mapping[str, Any], x: str) -> str:
     """`Staged.held` for the value `x` of a graph, (batch, μ d); the name of its output."""
-    tiled = {
-        name: np.tile(weights[name], kind.window)
-        for name in ("mean", "std", "low", "high")
-        if name in weights
-    }
-    u = g.add("Sub", x, g.constant(tiled["mean"], "window.mean"))
-    u = g.add("Div", u, g.constant(tiled["std"], "window.std"))
-    if "low" not in tiled:
+    mean, std = (kind.of_window(np.asarray(weights[name])) for name in ("mean", "std"))
+    u = g.add("Sub", x, g.constant(mean, "window.mean"))
+    u = g.add("Div", u, g.constant(std, "window.std"))
+    if "low" not in weights:
         return u
-    u = g.add("Max", u, g.constant(tiled["low"], "window.low"))
-    return g.add("Min", u, g.constant(tiled["high"], "window.high"))
+    ends = {name: np.tile(weights[name], kind.window) for name in ("low", "high")}
+    past = kind.input_dim - len(ends["low"])
+    held = g.columns(u, np.arange(past, kind.input_dim)) if past else u
+    held = g.add("Max", held, g.constant(ends["low"], "window.low"))
+    held = g.add("Min", held, g.constant(ends["high"], "window.high"))
+    return g.add("Concat", g.columns(u, np.arange(past)), held, axis=-1) if past else held
 
 
-def range_counts(fixed: Arrays, segments: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
+def range_counts(
+    kind: Staged, fixed: Arrays, segments: Sequence[NDArray[Any]]
+) -> NDArray[np.float64]:
     """How many states lie between each two of `EDGES`, (d, BINS)."""
-    mean, std = fixed["mean"], fixed["std"]
+    mean, std = (fixed[name][: kind.state_dim] for name in ("mean", "std"))
     counts = np.zeros((len(mean), BINS))
     for states in segments:
-        place = np.searchsorted(EDGES, (states - mean) / std, side="right") - 1
+        place = np.searchsorted(EDGES, (states[:, : len(mean)] - mean) / std, side="right") - 1
         place = np.clip(place, 0, BINS - 1)
         for j in range(len(mean)):
             counts[j] += np.bincount(place[:, j], minlength=BINS)

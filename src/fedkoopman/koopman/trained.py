@@ -16,10 +16,11 @@ from fedkoopman.koopman.files import read_model, write_model
 from fedkoopman.koopman.fitted import Fitted, NotFittedError
 from fedkoopman.koopman.fitting import fitted
 from fedkoopman.koopman.forecast import lifted_noise
+from fedkoopman.koopman.inputs import given_inputs, joined
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.training import Training
-from fedkoopman.koopman.trajectories import Trajectories, windows_of
+from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
 from fedkoopman.koopman.watched import Watch, print_line
 from fedkoopman.systems.checks import check_count, check_seed, number
 
@@ -43,12 +44,21 @@ class Trained(Fitted, ABC):
         """The estimator with the parameters by which a model was learned, and the model."""
 
     @abstractmethod
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn from trajectories; `y` is ignored."""
+    def fit(self, X: Any, y: Any = None, *, U: Any = None) -> Self:
+        """Learn from trajectories, and from the inputs U that drove them; `y` is ignored."""
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None, *, U: Any = None) -> Any:
         """`fit`, then `transform`."""
-        return self.fit(X).transform(X)
+        return self.fit(X, U=U).transform(X, U=U)
+
+    @staticmethod
+    def _with_inputs(X: Any, U: Any) -> tuple[Trajectories, int, tuple[str, ...] | None]:
+        """Trajectories with inputs after the states, how many inputs there are, and their names."""
+        given = as_trajectories(X)
+        if U is None:
+            return given, 0, None
+        inputs, names = given_inputs(U, given)
+        return joined(given, inputs), inputs[0].shape[1], names
 
     @classmethod
     def from_weights(
@@ -65,6 +75,7 @@ class Trained(Fitted, ABC):
         random_state: int | None = 0,
         noise: Any = None,
         relift: int = 0,
+        input_names: Sequence[str] | None = None,
     ) -> Self:
         """A fitted estimator around weights that were trained elsewhere.
 
@@ -77,6 +88,7 @@ class Trained(Fitted, ABC):
             training, random_state: for `partial_fit`.
             noise: how far off K is per application, (O, O); see `koopman.forecast`.
             relift: after how many applications of K forecasts are lifted anew; 0: never.
+            input_names: of the inputs, where the model has some.
         """
         if reference is None:
             reference = np.zeros((architecture.window, architecture.state_dim))
@@ -92,6 +104,7 @@ class Trained(Fitted, ABC):
             information=information or {},
             noise=noise,
             relift=relift,
+            input_names=None if input_names is None else tuple(input_names),
         )
         return cls._of(learned)
 
@@ -127,7 +140,8 @@ class Trained(Fitted, ABC):
                 f"lower learning_rate ({training.learning_rate:g}) or scale the states, which "
                 f"reach {largest:g}"
             )
-        windows = np.concatenate([windows_of(part[:-depth], window) for part in given.parts])
+        d = architecture.state_dim
+        windows = np.concatenate([windows_of(p[:-depth, :d], window) for p in given.parts])
         count = start.windows + len(windows)
         mean = windows.mean(axis=0).reshape(window, -1)
         learned = replace(

@@ -119,6 +119,7 @@ def client_update(
 
     Arguments:
         weights: what training changes, of the form of `architecture.trainee`.
+        segments: with inputs after the states, where the model has some, (T, d + m).
         seed: of the order in which samples come.
         learning_rate: η of this client, where it is not the common one.
         fixed: what the kind's loss needs beside them.
@@ -177,7 +178,7 @@ def train(
     # Room in powers of two: a client's amount of data differs from round to round, and each
     # shape is compiled once. How many steps are taken is a value, not a shape.
     room = max(batch, 1 << (max(len(states), n) - 1).bit_length())
-    padded = np.zeros((architecture.state_dim, room), dtype)
+    padded = np.zeros((architecture.row_dim, room), dtype)
     padded[:, : len(states)] = states.T
     slots = np.zeros((len(order), -(-room // batch) * batch), np.int32)
     slots[:, :n] = order
@@ -227,7 +228,7 @@ def _train(
         epoch, first = i // batches, (i % batches) * batch
         starts = jax.lax.dynamic_slice(order, (epoch, first), (1, batch))[0]
         # Both halves in one gather; padding of a short batch has no share in the mean.
-        x, *ahead = _windows(states, starts, architecture)
+        x, *ahead = windows_at(states, starts, architecture)
         share = (first + jnp.arange(batch) < n) / jnp.minimum(n - first, batch).astype(dtype)
         gradient = jax.grad(
             lambda w: batch_loss(architecture, training, w, fixed, x, tuple(ahead), share)
@@ -257,15 +258,26 @@ def batch_loss(
     return architecture.loss(weights, fixed, x, ahead, share, training.loss_weights, **more)
 
 
-def _windows(
-    states: Float[Array, "state room"], starts: Int[Array, " n"], architecture: Kind
-) -> list[Float[Array, "input n"]]:
-    """X = [x_{k−μ+1} … x_k] and the windows that follow it by each of the leads, in columns."""
-    n, leads = len(starts), architecture.leads
-    every = jnp.concatenate([starts, *(starts + lead for lead in leads)])
-    parts = [states[:, every + i] for i in range(architecture.window)]
-    joined = parts[0] if len(parts) == 1 else jnp.concatenate(parts, axis=0)
-    return [joined[:, i * n : (i + 1) * n] for i in range(1 + len(leads))]
+def windows_at(states: Any, starts: Any, architecture: Kind, xp: Any = jnp) -> list[Any]:
+    """X = [x_{k−μ+1} … x_k] and the windows that follow it by each of the leads, in columns; then,
+    where there are inputs, those up to the farthest lead.
+
+    Arguments:
+        states: all segments joined, (d + m, T).
+        starts: where windows start, (n,).
+        xp: `jax.numpy`, or `numpy` where nothing is compiled.
+    """
+    n, leads, window = len(starts), architecture.leads, architecture.window
+    d, driven = architecture.state_dim, architecture.inputs > 0
+    every = xp.concatenate([starts, *(starts + lead for lead in leads)])
+    past = [states[d:, every + i] for i in range(window - 1)] if driven else []
+    parts = past + [states[:d, every + i] for i in range(window)]
+    joined = parts[0] if len(parts) == 1 else xp.concatenate(parts, axis=0)
+    found = [joined[:, i * n : (i + 1) * n] for i in range(1 + len(leads))]
+    if driven:
+        newest = starts + (window - 1)
+        found.append(xp.concatenate([states[d:, newest + i] for i in range(max(leads))]))
+    return found
 
 
 def _weights(vector: Float[Array, " parameters"], architecture: Kind) -> Weights:

@@ -194,8 +194,16 @@ def array_of(x: Any, label: str) -> NDArray[np.float64]:
     return array
 
 
-def windows_of(part: NDArray[np.float64], window: int) -> NDArray[np.float64]:
-    """All windows of consecutive rows, each flat, oldest row first: (T − window + 1, window n)."""
+def windows_of(part: NDArray[np.float64], window: int, inputs: int = 0) -> NDArray[np.float64]:
+    """All windows of consecutive rows, each flat, oldest row first: (T − window + 1, window n).
+
+    Arguments:
+        inputs: how many columns, the last ones, are inputs; those between a window's states stand
+            before the states (`koopman.kind`).
+    """
+    if inputs:
+        states, rest = windows_of(part[:, :-inputs], window), windows_of(part[:, -inputs:], window)
+        return np.hstack([rest[:, : (window - 1) * inputs], states])
     view = sliding_window_view(part, window, axis=0)
     return view.swapaxes(1, 2).reshape(len(view), -1)
 

@@ -25,10 +25,10 @@ from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.training import (
     Training,
     _weights,
-    _windows,
     batch_loss,
     shuffled,
     window_starts,
+    windows_at,
 )
 
 PORTIONS = 10
@@ -69,7 +69,7 @@ class Watch:
         order, states = shuffled(starts, training.epochs, seed), np.concatenate(list(segments))
         epochs, n = order.shape
         room = max(batch, 1 << (max(len(states), n) - 1).bit_length())  # as in `training.train`
-        padded = np.zeros((architecture.state_dim, room), dtype)
+        padded = np.zeros((architecture.row_dim, room), dtype)
         padded[:, : len(states)] = states.T
         slots = np.zeros((epochs, -(-room // batch) * batch), np.int32)
         slots[:, :n] = order
@@ -145,7 +145,7 @@ def _epochs(
         """The loss of batch i, and how many samples it has."""
         epoch, begin = i // batches, (i % batches) * batch
         starts = jax.lax.dynamic_slice(order, (epoch, begin), (1, batch))[0]
-        x, *ahead = _windows(states, starts, architecture)
+        x, *ahead = windows_at(states, starts, architecture)
         count = jnp.minimum(n - begin, batch).astype(dtype)
         share = (begin + jnp.arange(batch) < n) / count
         return batch_loss(architecture, training, w, fixed, x, tuple(ahead), share), count

@@ -64,7 +64,8 @@ class Holdings:
 
     Attributes:
         identity: its place among all.
-        arrived: states (T_i, d) of the training segments that arrived during the run, each once.
+        arrived: states (T_i, d), with inputs after them where the model has some, of the training
+            segments that arrived during the run, each once.
         arrivals: slots, rising, each with the place in `arrived` of what arrived then.
         held_out: segments that nobody trained on; may be read one by one.
     """
@@ -208,7 +209,13 @@ def _errors(problem: Problem, request: Message, holdings: Holdings) -> dict[str,
         weights = _part(name, given) if pooled else None
         rollouts[name] = rollout_of(least_squares, weights, relift)
     return {
-        name: errors_of(rollouts[name], holdings.held_out, window=kind.window, depth=kind.depth)
+        name: errors_of(
+            rollouts[name],
+            holdings.held_out,
+            window=kind.window,
+            depth=kind.depth,
+            inputs=kind.inputs,
+        )
         for name in MODELS
     }
 
@@ -226,9 +233,10 @@ def _alone(problem: Problem, holdings: Holdings, relift: int) -> Rollout | None:
 
 def _pooled(problem: Problem) -> dict[str, EDMD]:
     """What is solved by least squares over all sites' data."""
-    dim, depth = problem.architecture.state_dim, problem.architecture.depth
-    degrees = {"dmd": 1, "edmd": degree_of(dim)}
-    return {n: EDMD.of(state_dim=dim, depth=depth, degree=k) for n, k in degrees.items()}
+    shared = problem.architecture
+    sizes = {"state_dim": shared.state_dim, "depth": shared.depth, "inputs": shared.inputs}
+    degrees = {"dmd": 1, "edmd": degree_of(shared.state_dim)}
+    return {n: EDMD.of(**sizes, degree=k) for n, k in degrees.items()}
 
 
 def _blocks(segments: Sequence[NDArray[np.float64]]) -> Iterator[list[NDArray[np.float64]]]:

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.data.estimator import HeldOut
+from fedkoopman.koopman.inputs import ahead_of
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.rollout import rollout
@@ -19,15 +20,18 @@ HORIZONS = (1, 5, 20, 50, 100)
 STARTS = 100_000
 """Held-out windows, evenly spread, from which forecasts are judged; more tell nothing new."""
 
-Rollout = Callable[[NDArray[np.float64], Sequence[int]], Iterator[NDArray[np.float64]]]
-"""From windows (n, μ d) and rising horizons to the states (n, d) at each."""
+Rollout = Callable[..., Iterator[NDArray[np.float64]]]
+"""From windows (n, d_X) and rising horizons to the states (n, d) at each; where a system is driven,
+`inputs=` has the inputs of all steps, (n, steps, m)."""
 
 
 def holding(state_dim: int) -> Rollout:
     """Forecasts that the last state stays."""
 
     def rollout(
-        windows: NDArray[np.float64], horizons: Sequence[int]
+        windows: NDArray[np.float64],
+        horizons: Sequence[int],
+        inputs: NDArray[np.float64] | None = None,
     ) -> Iterator[NDArray[np.float64]]:
         for _ in horizons:
             yield windows[:, -state_dim:]
@@ -49,15 +53,19 @@ def rollout_of(kind: Kind, weights: Weights | None, relift: int = 0) -> Rollout 
     learned = Learned(kind, weights, 1.0, reference)
 
     def forecasts(
-        windows: NDArray[np.float64], horizons: Sequence[int]
+        windows: NDArray[np.float64],
+        horizons: Sequence[int],
+        inputs: NDArray[np.float64] | None = None,
     ) -> Iterator[NDArray[np.float64]]:
-        return rollout(learned, windows[:, -kind.input_dim :], horizons, relift)
+        return rollout(learned, windows[:, -kind.input_dim :], horizons, relift, inputs)
 
     return forecasts
 
 
 def diverged(
-    windows: NDArray[np.float64], horizons: Sequence[int]
+    windows: NDArray[np.float64],
+    horizons: Sequence[int],
+    inputs: NDArray[np.float64] | None = None,
 ) -> Iterator[NDArray[np.float64]]:
     """A model whose training did not end in numbers."""
     for _ in horizons:
@@ -65,7 +73,12 @@ def diverged(
 
 
 def errors_of(
-    rollout: Rollout | None, held_out: Sequence[HeldOut], *, window: int, depth: int
+    rollout: Rollout | None,
+    held_out: Sequence[HeldOut],
+    *,
+    window: int,
+    depth: int,
+    inputs: int = 0,
 ) -> NDArray[np.float64]:
     """Root mean square errors at `HORIZONS`, over all states and windows of held-out segments.
 
@@ -76,6 +89,7 @@ def errors_of(
         rollout: the model; None gives NaN.
         held_out: segments, which are read one by one.
         window, depth: μ, and the samples of one step.
+        inputs: how many columns of the states, the last ones, are inputs.
     """
     total, count = np.zeros(len(HORIZONS)), np.zeros(len(HORIZONS))
     if rollout is None or not len(held_out):
@@ -89,12 +103,16 @@ def errors_of(
         if first >= last:
             continue
         starts = np.arange(first, last, stride)
-        windows = windows_of(states, window)[starts]
+        windows = windows_of(states, window, inputs)[starts]
+        more = {}
+        if inputs:
+            more = {"inputs": ahead_of(states, starts + window - 1, max(reached), inputs)}
+        dim = states.shape[1] - inputs
         with np.errstate(over="ignore", invalid="ignore"):  # a model may diverge
-            for i, forecast in enumerate(rollout(windows, reached)):
+            for i, forecast in enumerate(rollout(windows, reached, **more)):
                 goal = starts + window - 1 + reached[i] * depth
                 known = goal < len(states)
-                error = (forecast[known] - states[goal[known]]) / spread
+                error = (forecast[known] - states[goal[known], :dim]) / spread[:dim]
                 total[i] += (error**2).sum()
                 count[i] += error.size
     with np.errstate(invalid="ignore"):

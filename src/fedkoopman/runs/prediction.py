@@ -58,6 +58,11 @@ def predict_states(
         relift: after how many applications of K to lift anew; None: the model's own way.
     """
     learned = model.learned_
+    if model.n_inputs_:
+        raise InputError(
+            f"the model is driven by {_input_words(model)}, which {states.source} does not tell: "
+            "give --site with data.inputs, or call forecast(X, n_steps, U=…) in Python"
+        )
     for i, rows in enumerate(states.trajectories):
         if len(rows) < learned.architecture.window:
             raise InputError(
@@ -110,11 +115,7 @@ def predict_site(
     """
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
-    if site.data.inputs:
-        raise InputError(
-            f"{where}: data.inputs names {', '.join(site.data.inputs)} but a learned model takes "
-            "no inputs: leave them out"
-        )
+    places = _input_places(model, site, where)
     if process_noise is None and model.noise_ is None:
         if site.noise.process == "auto":
             raise InputError(
@@ -124,8 +125,15 @@ def predict_site(
         process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
     sensor = sensor_for(site, dim)
     known: dict[str, Any] = initial_state(site, dim)
+    inputs: list[np.ndarray] = []
     if observations is None:
-        observations = _segments_of(site, model.learned_.dt)
+        observations, every = _segments_of(site, model.learned_.dt)
+        inputs = [u[:, places] for u in every if u is not None] if places else []
+    elif places:
+        raise InputError(
+            f"the model is driven by {_input_words(model)}: give the site file with --site, whose "
+            "data.inputs names them"
+        )
     elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
         known["initial_mean"] = None
     check_width(observations, sensor)
@@ -145,7 +153,7 @@ def predict_site(
     seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
-        found = kalman.filter(list(seen.trajectories))
+        found = kalman.filter(list(seen.trajectories), _filled(inputs) if places else None)
     ok = np.atleast_1d(found.ok)
     if not ok.all():
         raise ComputationError(
@@ -160,18 +168,54 @@ def predict_site(
     )
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
-    return Prediction(past, _future(past, kalman.forecast_from(found, steps, relift=relift)), basis)
+    future = None
+    if places:
+        future = np.stack([np.tile(u[-1:], (steps, 1)) for u in inputs])
+        basis += f"; {_input_words(model)} held at the last value"
+    ahead = kalman.forecast_from(found, steps, relift=relift, future=future)
+    return Prediction(past, _future(past, ahead), basis)
 
 
-def _segments_of(site: SiteFile, dt: float) -> Observations:
-    """A site's segments on the model's grid, those without any observation left out."""
+def _input_words(model: Fitted) -> str:
+    names = model.input_names_
+    return ", ".join(names) if names else f"{model.n_inputs_} inputs"
+
+
+def _input_places(model: Fitted, site: SiteFile, where: str) -> list[int]:
+    """Where the model's inputs stand among a site's."""
+    names, given = model.input_names_ or (), site.data.inputs
+    if not model.n_inputs_ and given:
+        raise InputError(
+            f"{where}: data.inputs names {', '.join(given)} but this learned model takes no "
+            "inputs: leave them out"
+        )
+    if names and set(names) <= set(given):
+        return [given.index(name) for name in names]
+    if len(given) != model.n_inputs_:
+        raise InputError(
+            f"{where}: data.inputs names {len(given)} columns but the model is driven by "
+            f"{_input_words(model)}: name the columns that hold them"
+        )
+    return list(range(len(given)))
+
+
+def _filled(inputs: list[np.ndarray]) -> np.ndarray:
+    """Inputs (B, T, m), those of shorter trajectories filled up."""
+    longest = max(map(len, inputs))
+    return np.stack([np.pad(u, ((0, longest - len(u)), (0, 0)), mode="edge") for u in inputs])
+
+
+def _segments_of(site: SiteFile, dt: float) -> tuple[Observations, list[np.ndarray | None]]:
+    """A site's segments on the model's grid and their inputs, those without any observation left
+    out."""
     parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
-    return Observations(
+    seen = Observations(
         site.name,
         tuple(part.observations for part in parts),
         tuple(part.name for part in parts),
         tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
     )
+    return seen, [part.inputs for part in parts]
 
 
 def _on_grid(found: Observations, dt: float) -> Observations:

@@ -65,23 +65,25 @@ def bare_model(problem: Problem, weights: Arrays, **more: Any) -> DeepKoopman:
 
 
 def _words(study: Study, problem: Problem) -> dict[str, tuple[str, ...]]:
-    """Names and units of what a study's model predicts."""
-    return dict(zip(("names", "units"), learned_states(study, problem.system), strict=True))
+    """Names and units of what a study's model predicts, and names of its inputs."""
+    words = dict(zip(("names", "units"), learned_states(study, problem.system), strict=True))
+    return words | ({"input_names": study.network.inputs} if study.network.inputs else {})
 
 
 def measured_sums(model: DeepKoopman, windows: NDArray[np.float64]) -> dict[str, NDArray]:
-    """What a holder of test windows (R, T, d) adds to a finished model: sums, and no states.
+    """What a holder of test windows (R, T, d + m) adds to a finished model: sums, and no states.
 
     "states" and "count" give the mean state; "moments", "counts" and "spans" tell how far off the
     model is after 1, 2, … steps. Of kinds that are learned in stages, "ways" and "reached" tell how
     good each way to forecast is (`koopman.rollout`); the paper's network is lifted once.
     """
     learned = model.learned_
+    dim = learned.architecture.state_dim
     sums = error_sums(learned, list(windows))
-    flat = windows.reshape(-1, windows.shape[-1])
+    flat = windows.reshape(-1, windows.shape[-1])[:, :dim]
     ways = {}
     if isinstance(learned.architecture, Staged):
-        scale = np.asarray(learned.wide["std"])
+        scale = np.asarray(learned.wide["std"])[:dim]
         ways = dict(
             zip(("ways", "reached"), way_errors(learned, list(windows), scale), strict=True)
         )
@@ -152,19 +154,25 @@ def relift_of(sums: Sequence[Mapping[str, NDArray]]) -> int:
 
 def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
     """The first held-out trajectory beside the model's predictions, for the report."""
-    truth = held_out(experiment)[0].trajectories[0]
+    test = held_out(experiment)[0]
+    truth, driven = test.states[0], experiment.architecture.inputs > 0
+    U = test.trajectories[0, :, truth.shape[1] :] if driven else None
     window, depth = experiment.architecture.window, experiment.architecture.depth
     # Row k predicts truth[k + 1]; where windows and depth leave none, it stays empty.
     one_step, free = np.full((2, len(truth) - 1, truth.shape[1]), np.nan)
     first = window + depth - 2
     start = truth[:window] if window > 1 else truth[0]
     with np.errstate(over="ignore", invalid="ignore"):  # a model may have diverged
-        one_step[first:] = np.asarray(model.predict(truth, n_steps=1))[:-depth]
-        free[first::depth] = model.simulate(start, (len(truth) - window) // depth, relift=0)
+        one_step[first:] = np.asarray(model.predict(truth, n_steps=1, U=U))[:-depth]
+        more: dict[str, Any] = {}
+        if U is not None:
+            more = {"U": U[window - 1 : -1], "past": U[: window - 1] if window > 1 else None}
+        steps = (len(truth) - window) // depth
+        free[first::depth] = model.simulate(start, steps, relift=0, **more)
     anew = {}
     if model.relift_:
         lifted = np.full_like(free, np.nan)
-        lifted[first::depth] = model.simulate(start, (len(truth) - window) // depth)
+        lifted[first::depth] = model.simulate(start, steps, **more)
         anew = {"relift": model.relift_, "relifted": _rounded(lifted)}
     return {
         "dt": float(experiment.system.dt),
@@ -234,6 +242,7 @@ def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str,
     `held_error` is the observation error of holding the last state.
     """
     depth, window = model.architecture_.depth, model.architecture_.window
+    dim, driven = model.architecture_.state_dim, model.n_inputs_ > 0
     keys = ("state_error", "observation_error", "held_error")
     found: dict[str, list[Any]] = {key: [] for key in keys}
     for steps in range(1, horizon + 1):
@@ -243,11 +252,12 @@ def scores_of(site: PreparedSite, model: DeepKoopman, horizon: int) -> dict[str,
             count = len(one.states) - first - ahead
             if count < 1:
                 continue
-            predicted = np.asarray(model.predict(one.states, n_steps=steps, relift=0))[:count]
-            truth, z = one.states[first + ahead :], one.observations[first + ahead :]
+            states, U = one.states[:, :dim], one.states[:, dim:] if driven else None
+            predicted = np.asarray(model.predict(states, n_steps=steps, relift=0, U=U))[:count]
+            truth, z = states[first + ahead :], one.observations[first + ahead :]
             parts["state_error"].append(predicted - truth)
             parts["observation_error"].append(_seen(site, predicted) - z)
-            parts["held_error"].append(_seen(site, one.states[first : first + count]) - z)
+            parts["held_error"].append(_seen(site, states[first : first + count]) - z)
         for key, differences in parts.items():
             found[key].append(_root_mean_square(differences))
     return found

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.study import Study
@@ -28,6 +29,7 @@ from fedkoopman.durable import held, write_whole
 from fedkoopman.errors import ComputationError, InputError, MachineError, cause_of, system_error
 from fedkoopman.evaluation import errors_over_holding
 from fedkoopman.federation.sites import held_out
+from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.candidates import Candidate, Refused, candidates, rungs_of, sizes_of
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.run import Progress, run
@@ -360,11 +362,12 @@ def _trial(
         ratios = np.array(
             [
                 errors_over_holding(
-                    model.predict,
+                    _prediction(model),
                     [one.trajectories for one in held_out(experiment_of(study, seed, prepared))],
                     about["leads"],
                     first=about["first"],
                     depth=study.network.depth,
+                    inputs=len(study.network.inputs),
                 )
                 for seed, model in zip(seeds, done.models, strict=True)
             ]
@@ -386,3 +389,14 @@ def _trial(
     known = [error for error in errors if error is not None]
     score = None if failure else float(np.exp(np.mean(np.log(known))))
     return Trial(candidate.name, candidate.values, slots, score, errors, seconds, failure)
+
+
+def _prediction(model: DeepKoopman) -> Callable[[NDArray, int], NDArray]:
+    """From rows of states and inputs to the states so many applications of K later."""
+    dim = model.architecture_.state_dim
+
+    def predict(rows: NDArray, lead: int) -> NDArray:
+        U = rows[..., dim:] if model.n_inputs_ else None
+        return np.asarray(model.predict(rows[..., :dim], lead, U=U))
+
+    return predict

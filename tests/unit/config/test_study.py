@@ -144,6 +144,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "network.kind": "own.py:Linear", "network.degree": 2, "network.dictionary": "rbf",
         "network.features": 7, "network.learned": False, "network.horizon": 4,
         "network.discount": 0.5, "network.ridge": 1e-6,
+        "network.inputs": ["u"], "network.bilinear": True,
         "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,
         "evaluation.horizon": 2, "evaluation.tail_slots": 2, "evaluation.valid_error": 1,

@@ -112,6 +112,7 @@ class Work:
             most=problem.test_trajectories,
             horizon=problem.horizon,
             valid_error=problem.valid_error,
+            inputs=problem.architecture.inputs,
         )
 
     def score(self, model: Arrays, test: TestSet) -> Metrics:

@@ -110,7 +110,7 @@ class FedAvgM:
 
     def warm(self, problem: Problem, samples: int) -> None:
         """Compile training for so many samples."""
-        nothing = np.zeros((samples, problem.architecture.state_dim))
+        nothing = np.zeros((samples, problem.architecture.row_dim))
         order = np.zeros((problem.training.epochs, 1), np.int32)
         weights = problem.architecture.from_named(without_memory(self.begin(problem)))
         train(problem.architecture, problem.training, weights, nothing, order)

@@ -236,9 +236,9 @@ class StagedLearning:
         kind = _kind(problem)
         features = kind.first_features(seed=0, dtype=problem.dtype)
         if kind.sum_shapes():
-            kind.sums(kind.fixed(), features, [np.zeros((2, kind.state_dim))])
+            kind.sums(kind.fixed(), features, [np.zeros((2, kind.row_dim))])
         if kind.trains:
-            nothing = np.zeros((REPLAY * samples, kind.state_dim))
+            nothing = np.zeros((REPLAY * samples, kind.row_dim))
             order = np.zeros((_training(problem).epochs, 1), np.int32)
             train(kind, _training(problem), features, nothing, order, fixed=kind.fixed())
 

@@ -13,7 +13,7 @@ from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.staged import Staged
-from fedkoopman.koopman.training import window_starts
+from fedkoopman.koopman.training import window_starts, windows_at
 
 __all__ = ["CURRENT", "STEPS", "judge_message", "judge_schemas", "judged"]
 
@@ -103,13 +103,9 @@ def _held_out(
     padded = np.zeros(room, np.int64)
     padded[: len(starts)] = starts
     share = (np.arange(room) < len(starts)) / max(len(starts), 1)
-    states = np.concatenate(some).T if some else np.zeros((kind.state_dim, reach))
-
-    def windows(lead: int) -> NDArray[Any]:
-        parts = [states[:, padded + lead + i] for i in range(kind.window)]
-        return np.concatenate(parts).astype(dtype)
-
-    return windows(0), tuple(windows(lead) for lead in kind.leads), share.astype(dtype)
+    states = np.concatenate(some).T if some else np.zeros((kind.row_dim, reach))
+    x, *ahead = (part.astype(dtype) for part in windows_at(states, padded, kind, np))
+    return x, tuple(ahead), share.astype(dtype)
 
 
 def _trainee(kind: Kind, arrays: Arrays) -> Weights:

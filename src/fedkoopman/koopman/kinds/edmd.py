@@ -3,7 +3,8 @@
     y = ψ(u),   K = argmin Σ ‖ψ_{k+τ} − K ψ_k‖²,   u = (x − mean) / std
 
 Sites send sums of products (`koopman.gram`), so a federation finds in one round what the pooled
-data would give. The states are among the functions, and the decoder picks them.
+data would give. The states are among the functions, and the decoder picks them. Of a driven system,
+K, B and N_i are found together, by least squares on `gram.Regressors`.
 
 Reference: M. O. Williams, I. G. Kevrekidis, C. W. Rowley, "A data-driven approximation of the
 Koopman operator: extending dynamic mode decomposition", J. Nonlinear Science 25 (2015).
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError, unknown_name
 from fedkoopman.koopman.agreement import gram_fault, gram_misfit
 from fedkoopman.koopman.dictionary import Dictionary
-from fedkoopman.koopman.gram import gram_shapes, gram_sums, least_squares
+from fedkoopman.koopman.gram import Regressors, gram_shapes, gram_sums, least_squares
 from fedkoopman.koopman.kind import Shapes
 from fedkoopman.koopman.onnx import Graph
 from fedkoopman.koopman.staged import BINS, Arrays, Staged, bounds_of, held_graph, range_counts
@@ -78,7 +79,8 @@ class EDMD(Staged):
         chosen = settings.get("dictionary", "polynomial")
         if chosen not in DICTIONARIES:
             raise unknown_name("dictionary", chosen, DICTIONARIES)
-        inputs = state_dim * settings.get("window", 1)
+        window = settings.get("window", 1)
+        inputs = state_dim * window + settings.get("inputs", 0) * (window - 1)
         return _functions(
             inputs, chosen, settings.get("degree", 3), settings.get("features", 100)
         ).size
@@ -105,6 +107,7 @@ class EDMD(Staged):
             yield "low", (self.state_dim,)
             yield "high", (self.state_dim,)
         yield from self.functions.shapes()
+        yield from self.input_shapes()
 
     def first_features(self, *, seed: int, dtype: Any = np.float32) -> dict[str, NDArray[Any]]:
         """The random features."""
@@ -117,8 +120,16 @@ class EDMD(Staged):
 
     def sum_shapes(self) -> dict[str, tuple[int, ...]]:
         """Products of lifted states, and counts of the states' range."""
-        sizes = gram_shapes(self.components, self.state_dim, 0)
-        return {**sizes, "range": (self.state_dim, BINS)}
+        return {**self._gram_shapes, "range": (self.state_dim, BINS)}
+
+    @property
+    def _gram_shapes(self) -> dict[str, tuple[int, ...]]:
+        size = self._regressors.size(self.components)
+        return gram_shapes(self.components, self.state_dim, 0, size)
+
+    @property
+    def _regressors(self) -> Regressors:
+        return Regressors(self.inputs, self.bilinear)
 
     def sums(
         self, fixed: Arrays, features: Arrays, segments: Sequence[NDArray[Any]]
@@ -127,22 +138,39 @@ class EDMD(Staged):
         found = gram_sums(
             self.functions,
             features,
-            [(states - fixed["mean"]) / fixed["std"] for states in segments],
-            shapes=gram_shapes(self.components, self.state_dim, 0),
+            self.standard_rows(fixed, segments),
+            shapes=self._gram_shapes,
             window=self.window,
             depth=self.depth,
+            regressors=self._regressors,
         )
-        return {**found, "range": range_counts(fixed, segments)}
+        return {**found, "range": range_counts(self, fixed, segments)}
 
     def solve(
         self, fixed: Arrays, features: Arrays, sums: Arrays
     ) -> dict[str, NDArray[np.float64]]:
-        """K by least squares."""
+        """K, B and N_i by least squares."""
         if not sums["pairs"][0]:
             return self.unsolved(fixed, features)
         pairs = float(sums["pairs"][0])
         found = least_squares(sums["gram"], sums["shift"], pairs, self.ridge).T
-        return self._weights(fixed, features, found, bounds_of(sums["range"]))
+        return self._weights(fixed, features, self._parted(found), bounds_of(sums["range"]))
+
+    def _parted(self, found: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """K, B and N_i from the matrix that all regressors are multiplied by."""
+        size = self.components
+        parts = {"operator": found[:, :size]}
+        if not self.inputs:
+            return parts
+        if self.bilinear:
+            products = found[:, size:].reshape(size, self.inputs, size).swapaxes(0, 1)
+            # What multiplies u_i · 1 is B's.
+            parts["input_matrix"] = products[:, :, 0].T
+            parts["input_products"] = np.where(np.arange(size) == 0, 0.0, products)
+        else:
+            parts["input_matrix"] = found[:, size:]
+        # In one piece, as they come from a file: products of them are then the same bit for bit.
+        return {name: np.ascontiguousarray(part) for name, part in parts.items()}
 
     def sums_fault(self, fixed: Arrays, sums: Arrays, samples: int) -> str:
         """What no data could give."""
@@ -150,7 +178,7 @@ class EDMD(Staged):
 
     def misfit(self, sums: Arrays, others: Arrays, common: Arrays) -> dict[str, float]:
         """By functions and by states, from G and S."""
-        usual = np.diagonal(common["gram"]) / common["pairs"]
+        usual = np.diagonal(common["gram"])[: self.components] / common["pairs"]
         return gram_misfit(sums, others, usual, newest=self._newest, ridge=self.ridge)
 
     @property
@@ -160,13 +188,14 @@ class EDMD(Staged):
 
     def unsolved(self, fixed: Arrays, features: Arrays) -> dict[str, NDArray[np.float64]]:
         """K = I: nothing changes."""
-        wide = np.full(self.state_dim, 8.0)
-        return self._weights(fixed, features, np.eye(self.components), (-wide, wide))
+        wide, size = np.full(self.state_dim, 8.0), self.components
+        first = np.eye(size, self._regressors.size(size))
+        return self._weights(fixed, features, self._parted(first), (-wide, wide))
 
     def _weights(
-        self, fixed: Arrays, features: Arrays, operator: Any, bounds: tuple[Any, Any]
+        self, fixed: Arrays, features: Arrays, solved: Arrays, bounds: tuple[Any, Any]
     ) -> dict[str, NDArray[np.float64]]:
-        every = {"operator": operator, **fixed, "low": bounds[0], "high": bounds[1], **features}
+        every = {**solved, **fixed, "low": bounds[0], "high": bounds[1], **features}
         return {name: np.asarray(every[name], np.float64) for name, _ in self.shapes()}
 
     def lift(

@@ -72,7 +72,7 @@ class Inclusive(Staged):
         yield from self.fixed_shapes().items()
 
     def feature_shapes(self) -> Shapes:
-        """K and the network, layer by layer as [W b]."""
+        """K and the network, layer by layer as [W b]; B and N_i, where there are inputs."""
         yield "operator", (self.components, self.components)
         before = self.input_dim
         for i in range(self.hidden_layers + 1):
@@ -80,15 +80,17 @@ class Inclusive(Staged):
             after = self.components - self.input_dim if last else self.width
             yield f"encoder.{i}", (after, before + 1)
             before = after
+        yield from self.input_shapes()
 
     def first_features(self, *, seed: int, dtype: Any = np.float32) -> dict[str, NDArray[Any]]:
-        """K = I; weights N(0, 2/fan-in), biases 0."""
+        """K = I; weights N(0, 2/fan-in), biases 0; inputs do nothing."""
         random = np.random.default_rng(seed)
-        found = {}
-        for name, (rows, columns) in self.feature_shapes():
+        found = {name: np.zeros(shape) for name, shape in self.feature_shapes()}
+        for name, (rows, *more) in self.feature_shapes():
             if name == "operator":
                 found[name] = np.eye(rows)
-            else:
+            elif name.startswith("encoder"):
+                columns = more[0]
                 weight = random.normal(0, math.sqrt(2 / (columns - 1)), (rows, columns - 1))
                 found[name] = np.hstack([weight, np.zeros((rows, 1))])
         return {name: leaf.astype(dtype) for name, leaf in found.items()}
@@ -104,12 +106,14 @@ class Inclusive(Staged):
         target: Float[Array, "input n"],
         share: Float[Array, " n"] | None = None,
         huber: float = 0.0,
+        inputs: Float[Array, "inputs n"] | None = None,
     ) -> Losses:
         """ℓ1, ℓ2 and ℓ3 of standardised states."""
         u, later = self.standardised(weights, x), self.standardised(weights, target)
         lift, d = partial(self._lifted, weights), self.input_dim
         operator = weights["operator"]
-        return koopman_losses(lift, operator, lambda y: y[:d], u, later, share, huber)
+        driven = partial(self.advance, weights, u=inputs) if self.inputs else None
+        return koopman_losses(lift, operator, lambda y: y[:d], u, later, share, huber, driven)
 
     @property
     def takes_huber(self) -> bool:
@@ -127,7 +131,8 @@ class Inclusive(Staged):
         huber: float = 0.0,
     ) -> Float[Array, ""]:
         """Their weighted sum, with the scale as it is."""
-        found = self.losses({**trained, **fixed}, x, ahead[0], share, huber)
+        inputs = ahead[-1] if self.inputs else None
+        found = self.losses({**trained, **fixed}, x, ahead[0], share, huber, inputs)
         return found.weighted(loss_weights)
 
     def lift(

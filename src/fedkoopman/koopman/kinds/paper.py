@@ -57,6 +57,10 @@ class Weights(NamedTuple):
     operator: Any
     """K, (O, O)."""
     decoder: tuple[Layer, ...]
+    input_matrix: Any = None
+    """B, (O, m), of a driven system."""
+    input_products: Any = None
+    """All N_i, (m, O, O), of a bilinear model."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class PaperNetwork(Kind):
     """
 
     name: ClassVar[str] = "paper"
+    takes_inputs: ClassVar[bool] = True
 
     hidden_layers: int = 1
     width: int = 30
@@ -107,6 +112,7 @@ class PaperNetwork(Kind):
         yield from self._layer_shapes("encoder")
         yield "operator", (self.components, self.components)
         yield from self._layer_shapes("decoder")
+        yield from self.input_shapes()
 
     def _layer_shapes(self, part: str) -> Shapes:
         first, last = self.input_dim, self.components
@@ -123,7 +129,9 @@ class PaperNetwork(Kind):
         """The matrices [W b] by their places, and K, in the order of the tree."""
         found = {f"encoder.{i}": layer.matrix for i, layer in enumerate(weights.encoder)}
         found["operator"] = weights.operator
-        return found | {f"decoder.{i}": layer.matrix for i, layer in enumerate(weights.decoder)}
+        found |= {f"decoder.{i}": layer.matrix for i, layer in enumerate(weights.decoder)}
+        driven = {name: getattr(weights, name) for name in ("input_matrix", "input_products")}
+        return found | {name: leaf for name, leaf in driven.items() if leaf is not None}
 
     def assemble(self, tensors: Mapping[str, Any]) -> Weights:
         """The inverse of `named`."""
@@ -131,16 +139,20 @@ class PaperNetwork(Kind):
         def layers(part: str) -> tuple[Layer, ...]:
             return tuple(Layer(tensors[f"{part}.{i}"]) for i in range(self.hidden_layers + 1))
 
-        return Weights(layers("encoder"), tensors["operator"], layers("decoder"))
+        driven = (tensors.get(name) for name in ("input_matrix", "input_products"))
+        return Weights(layers("encoder"), tensors["operator"], layers("decoder"), *driven)
 
     def initialise(self, *, seed: int, dtype: Any = np.float32) -> Weights:
-        """He initialisation: weights N(0, 2/fan-in), biases 0, K ~ N(0, 10⁻⁴).
+        """He initialisation: weights N(0, 2/fan-in), biases 0, K ~ N(0, 10⁻⁴); inputs do nothing.
 
         Drawn in float64, so that both precisions start from the same numbers.
         """
         random = np.random.default_rng(seed)
 
-        def drawn(name: str, rows: int, columns: int) -> Any:
+        def drawn(name: str, *shape: int) -> Any:
+            if name.startswith("input"):
+                return np.zeros(shape)
+            rows, columns = shape
             if name == "operator":
                 return random.normal(0, OPERATOR_STD, (rows, columns))
             weight = random.normal(0, math.sqrt(2 / (columns - 1)), (rows, columns - 1))
@@ -168,6 +180,14 @@ class PaperNetwork(Kind):
         """K."""
         return weights.operator
 
+    def input_matrix(self, weights: Weights) -> Float[Array, "lifted inputs"]:
+        """B."""
+        return weights.input_matrix
+
+    def input_products(self, weights: Weights) -> Float[Array, "inputs lifted lifted"]:
+        """All N_i."""
+        return weights.input_products
+
     def decode(self, weights: Weights, y: Float[Array, "lifted n"]) -> Float[Array, "input n"]:
         """X = φ⁻¹(Y)."""
         return self._perceptron(weights.decoder, y)
@@ -185,10 +205,12 @@ class PaperNetwork(Kind):
         target: Float[Array, "input n"],
         share: Float[Array, " n"] | None = None,
         huber: float = 0.0,
+        inputs: Float[Array, "inputs n"] | None = None,
     ) -> Losses:
         """ℓ1, ℓ2 and ℓ3."""
         lift, decode = partial(self.lift, weights), partial(self.decode, weights)
-        return koopman_losses(lift, weights.operator, decode, x, target, share, huber)
+        driven = partial(self.advance, weights, u=inputs) if self.inputs else None
+        return koopman_losses(lift, weights.operator, decode, x, target, share, huber, driven)
 
     @property
     def takes_huber(self) -> bool:
@@ -221,6 +243,7 @@ class PaperNetwork(Kind):
             for name, (rows, columns) in self._layer_shapes(part):
                 yield f"{name}.weight", (rows, columns - 1)
                 yield f"{name}.bias", (rows,)
+        yield from self.input_shapes()
 
     def to_file(self, weights: Weights) -> dict[str, Any]:
         """K, and weight and bias of every layer."""
@@ -228,13 +251,13 @@ class PaperNetwork(Kind):
         for part in ("encoder", "decoder"):
             for i, layer in enumerate(getattr(weights, part)):
                 found |= {f"{part}.{i}.weight": layer.weight, f"{part}.{i}.bias": layer.bias}
-        return found
+        return found | {name: getattr(weights, name) for name, _ in self.input_shapes()}
 
     def from_file(self, tensors: Mapping[str, Any]) -> Weights:
         """The inverse of `to_file`."""
 
         def joined(name: str) -> Any:
-            if name == "operator":
+            if name == "operator" or name.startswith("input"):
                 return tensors[name]
             return np.column_stack([tensors[f"{name}.weight"], tensors[f"{name}.bias"]])
 

@@ -19,6 +19,9 @@ States that are rare weigh more in the sums (`gram.balancing`): a first look at 
 features as they are drawn, tells which. In closed form all this is a reduced-rank regression of the
 future window, as in canonical variate analysis: W. E. Larimore, American Control Conference (1983).
 
+Where a system is driven, the future is regressed on ψ and on the inputs that come, and only what is
+ψ's counts when the directions are chosen: what inputs did is known without ψ. Then K, B and N_i are
+least squares between successive y with the inputs in between. The heads see the inputs as well.
 """
 
 import math
@@ -34,7 +37,15 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.agreement import gram_fault, gram_misfit
 from fedkoopman.koopman.dictionary import Dictionary
-from fedkoopman.koopman.gram import balancing, contained, gram_shapes, gram_sums, whitening
+from fedkoopman.koopman.gram import (
+    Regressors,
+    balancing,
+    contained,
+    gram_shapes,
+    gram_sums,
+    least_squares,
+    whitening,
+)
 from fedkoopman.koopman.kind import Shapes
 from fedkoopman.koopman.losses import powers
 from fedkoopman.koopman.onnx import Graph
@@ -53,6 +64,8 @@ __all__ = ["KIND", "Spectral"]
 LEADS = (1, 2, 3, 5, 8, 12, 20, 30)
 """Steps ahead that features are trained to predict, as far as the horizon."""
 LAYERS = 2
+INPUT_RIDGE = 1e-6
+"""Below this share of its squares a function of the state is taken to be one of the inputs."""
 RIDGES = (1e-10, 1e-12, 1e-8, 1e-6, 1e-4)
 """From which one is chosen: small for clean states, large for noisy ones."""
 
@@ -104,7 +117,9 @@ class Spectral(Staged):
     @classmethod
     def usual_components(cls, state_dim: int, settings: Mapping[str, Any]) -> int:
         """20, or four for every state where that is more."""
-        return max(20, 4 * state_dim, state_dim * settings.get("window", 1))
+        window = settings.get("window", 1)
+        seen = state_dim * window + settings.get("inputs", 0) * (window - 1)
+        return max(20, 4 * state_dim, seen)
 
     @property
     def functions(self) -> Dictionary:
@@ -128,10 +143,13 @@ class Spectral(Staged):
         yield "decoder", (self.input_dim, self.components)
         yield from self.fixed_shapes_of_model()
         yield from self.functions.shapes()
+        yield from self.input_shapes()
 
     def fixed_shapes_of_model(self) -> Shapes:
         """Mean, standard deviation, and the ends of the range."""
-        for name in ("mean", "std", "low", "high"):
+        for name in ("mean", "std"):
+            yield name, (self.row_dim,)
+        for name in ("low", "high"):
             yield name, (self.state_dim,)
 
     # The scale, and how far states move within each lead
@@ -151,8 +169,9 @@ class Spectral(Staged):
         """Also squares of the moves within each lead."""
         moves, moved = np.zeros((len(self.leads), self.state_dim)), np.zeros(len(self.leads))
         for states in segments:
+            only = np.asarray(states, np.float64)[:, : self.state_dim]
             for i, lead in enumerate(self.leads):
-                change = np.asarray(states[lead:], np.float64) - states[:-lead]
+                change = only[lead:] - only[:-lead]
                 moves[i] += (change**2).sum(axis=0)
                 moved[i] += len(change)
         return super().scale_sums(segments) | {"moves": moves, "moved": moved}
@@ -167,8 +186,9 @@ class Spectral(Staged):
         if not samples:
             return "moves of no samples" if moves.any() else ""
         # (a − b)² ≤ 2 (a² + b²), and a state is the beginning and the end of one move at most.
-        spread = sums["squares"] - sums["total"] ** 2 / sums["count"]
-        if (moves > 4 * spread * (1 + 1e-9) + 1e-9 * sums["squares"]).any():
+        squares, total = (sums[name][: self.state_dim] for name in ("squares", "total"))
+        spread = squares - total**2 / sums["count"]
+        if (moves > 4 * spread * (1 + 1e-9) + 1e-9 * squares).any():
             return "moves that are further than its states are apart"
         return ""
 
@@ -192,7 +212,8 @@ class Spectral(Staged):
         found = super().fixed(sums)
         moves = np.ones((len(self.leads), self.state_dim))
         if sums is not None:
-            square = sums["moves"] / np.maximum(sums["moved"], 1.0)[:, None] / found["std"] ** 2
+            std = found["std"][: self.state_dim]
+            square = sums["moves"] / np.maximum(sums["moved"], 1.0)[:, None] / std**2
             moves = np.sqrt(np.where(square > 0, square, 1.0))
         return found | {"moves": moves, "balance": np.zeros((self._low, self._low))}
 
@@ -212,8 +233,9 @@ class Spectral(Staged):
         """The layers and, where they are trained, the heads."""
         yield from self.functions.shapes()
         if self.learned:
-            inputs = 1 + self.input_dim + self.functions.feature_count
-            yield "heads", (len(self.leads) * self.state_dim, inputs)
+            seen = 1 + self.input_dim + self.functions.feature_count
+            seen += max(self.leads) * self.inputs
+            yield "heads", (len(self.leads) * self.state_dim, seen)
 
     def first_features(self, *, seed: int, dtype: Any = np.float32) -> dict[str, NDArray[Any]]:
         """Random layers; heads that predict no change."""
@@ -236,8 +258,12 @@ class Spectral(Staged):
         """The mean square of (u_{k+l} − u_k) / s_l − head, over states, leads and samples."""
         u = self.standardised(fixed, x)
         functions = [jnp.ones_like(u[:1]), u, *self.functions.layer_values(trained, u)]
+        if self.inputs:
+            inputs, ahead = ahead[-1], ahead[:-1]
+            functions.append(inputs / jnp.tile(self.input_scale(fixed), max(self.leads))[:, None])
         predicted = trained["heads"] @ jnp.concatenate(functions)
-        d, std = self.state_dim, fixed["std"][:, None]
+        d = self.state_dim
+        std = fixed["std"][:d, None]
         moves = [
             (later[-d:] - x[-d:]) / (std * fixed["moves"][i][:, None])
             for i, later in enumerate(ahead)
@@ -254,8 +280,16 @@ class Spectral(Staged):
 
     def sum_shapes(self) -> dict[str, tuple[int, ...]]:
         """Products of functions with each other and with the future, and the states' range."""
-        sizes = gram_shapes(self.functions.size, self.state_dim, self.horizon)
-        return {**sizes, "range": (self.state_dim, BINS)}
+        return {**self._gram_shapes, "range": (self.state_dim, BINS)}
+
+    @property
+    def _gram_shapes(self) -> dict[str, tuple[int, ...]]:
+        size = self.functions.size
+        return gram_shapes(size, self.state_dim, self.horizon, self._regressors.size(size))
+
+    @property
+    def _regressors(self) -> Regressors:
+        return Regressors(self.inputs, self.bilinear, self.horizon - 1)
 
     def sums(
         self, fixed: Arrays, features: Arrays, segments: Sequence[NDArray[Any]]
@@ -264,24 +298,25 @@ class Spectral(Staged):
         found = gram_sums(
             self.functions,
             {name: features[name] for name, _ in self.functions.shapes()},
-            [(states - fixed["mean"]) / fixed["std"] for states in segments],
+            self.standard_rows(fixed, segments),
             fixed["balance"] if fixed["balance"].any() else None,
-            shapes=gram_shapes(self.functions.size, self.state_dim, self.horizon),
+            shapes=self._gram_shapes,
             window=self.window,
             depth=self.depth,
+            regressors=self._regressors,
         )
-        return {**found, "range": range_counts(fixed, segments)}
+        return {**found, "range": range_counts(self, fixed, segments)}
 
     def solve(
         self, fixed: Arrays, features: Arrays, sums: Arrays
     ) -> dict[str, NDArray[np.float64]]:
-        """B, K and C."""
-        pairs = float(sums["pairs"][0])
+        """The lift, K and C, and what inputs are multiplied by."""
+        pairs, size = float(sums["pairs"][0]), self.functions.size
         if not pairs:
             return self.unsolved(fixed, features)
-        white = whitening(sums["gram"], pairs, self._ridge)
-        now = white.T @ sums["gram"][:, 1 : 1 + self.input_dim] / pairs
-        future = [white.T @ later / pairs for later in sums["ahead"]]
+        white = whitening(sums["gram"][:size, :size], pairs, self._ridge)
+        now = white.T @ sums["gram"][:size, 1 : 1 + self.input_dim] / pairs
+        future = self._future(white, sums)
         parts = [(i + 1) ** -self._discount * part for i, part in enumerate([now, *future])]
         rank = self.components
         left = np.linalg.svd(np.concatenate(parts, axis=1), full_matrices=False)[0][:, :rank]
@@ -289,11 +324,55 @@ class Spectral(Staged):
         lifting[: left.shape[1]] = (white @ left).T
         operator = np.zeros((rank, rank))
         known = slice(0, left.shape[1])
-        operator[known, known] = (lifting[known] @ (sums["shift"] / pairs) @ lifting[known].T).T
+        driven: dict[str, NDArray[Any]] = {}
+        if self.inputs:
+            driven = self._driven(lifting, sums)
+            operator = driven.pop("operator")
+        else:
+            operator[known, known] = (lifting[known] @ (sums["shift"] / pairs) @ lifting[known].T).T
         decoder = np.zeros((self.input_dim, rank))
         decoder[:, known] = now.T @ left
-        solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder}
+        solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder, **driven}
         return self._weights(fixed, features, solved, bounds_of(sums["range"]))
+
+    def _future(self, white: NDArray[Any], sums: Arrays) -> list[NDArray[Any]]:
+        """What whitened functions tell of each step ahead, beside the inputs."""
+        pairs, size = float(sums["pairs"][0]), self.functions.size
+        found = [white.T @ later[:size] / pairs for later in sums["ahead"]]
+        if not self.inputs:
+            return found
+        # In f = Θ w + Φ r, with w white and r the inputs: Θ S = E[f wᵀ] − E[f r] E[r r]⁻¹ E[r wᵀ].
+        among = sums["gram"][size:, size:]
+        cross = sums["gram"][size:, :size] @ white / pairs
+        explained = least_squares(among, pairs * cross, pairs, INPUT_RIDGE)
+        rest = np.eye(len(found[0])) - explained.T @ cross
+        values, vectors = np.linalg.eigh((rest + rest.T) / 2)
+        kept = values > INPUT_RIDGE
+        inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+        pairs_of = zip(found, sums["ahead"], strict=True)
+        return [inverse @ (own - explained.T @ later[size:] / pairs) for own, later in pairs_of]
+
+    def _driven(self, lifting: NDArray[Any], sums: Arrays) -> dict[str, NDArray[Any]]:
+        """K, B and the N_i, by least squares of y' on y, u and all u_i y."""
+        pairs, (rank, size), m = float(sums["pairs"][0]), lifting.shape, self.inputs
+        # From the regressors of the sums to [y, u, u_1 y, u_2 y, …].
+        columns = self._regressors.size(size)
+        choice = np.zeros((rank + m + (rank * m if self.bilinear else 0), columns))
+        choice[:rank, :size] = lifting
+        for i in range(m):
+            first = size * (1 + i) if self.bilinear else size + i
+            choice[rank + i, first] = 1.0
+            if self.bilinear:
+                place = rank + m + i * rank
+                choice[place : place + rank, first : first + size] = lifting
+        gram, shift = choice @ sums["gram"] @ choice.T, choice @ sums["shift"] @ lifting.T
+        found = least_squares(gram, shift, pairs, 0.0).T
+        parts = {"operator": found[:, :rank], "input_matrix": found[:, rank : rank + m]}
+        if self.bilinear:
+            products = found[:, rank + m :].reshape(rank, m, rank)
+            parts["input_products"] = products.swapaxes(0, 1)
+        # In one piece, as they come from a file: products of them are then the same bit for bit.
+        return {name: np.ascontiguousarray(leaf) for name, leaf in parts.items()}
 
     @property
     def _ridge(self) -> float:
@@ -316,7 +395,7 @@ class Spectral(Staged):
 
     def misfit(self, sums: Arrays, others: Arrays, common: Arrays) -> dict[str, float]:
         """By functions and by states, from G, S and A."""
-        usual = np.diagonal(common["gram"]) / common["pairs"]
+        usual = np.diagonal(common["gram"])[: self.functions.size] / common["pairs"]
         return gram_misfit(
             sums, others, usual, newest=self._newest, ridge=self._ridge, discount=self._discount
         )
@@ -333,6 +412,7 @@ class Spectral(Staged):
             "lifting": lifting,
             "operator": np.eye(self.components),
             "decoder": np.eye(self.input_dim, self.components),
+            **{name: np.zeros(shape) for name, shape in self.input_shapes()},
         }
         wide = np.full(self.state_dim, 8.0)
         return self._weights(fixed, features, first, (-wide, wide))
@@ -368,8 +448,9 @@ class Spectral(Staged):
 
     def decode_graph(self, g: Graph, weights: Mapping[str, Any], y: str) -> str:
         """The newest state."""
-        newest = weights["decoder"][-self.state_dim :] * weights["std"][:, None]
-        return g.affine(y, newest, weights["mean"], "decoder")
+        d = self.state_dim
+        newest = weights["decoder"][-d:] * weights["std"][:d, None]
+        return g.affine(y, newest, weights["mean"][:d], "decoder")
 
 
 KIND = Spectral

@@ -1,0 +1,308 @@
+"""Model predictive control: at every sample the best plan over a horizon; its first input is used.
+
+    min  Σ_k (x_k − r_k)ᵀ Q (x_k − r_k) + (u_k − u*)ᵀ R (u_k − u*)
+    with u_min ≤ u_k ≤ u_max,  |u_k − u_{k−1}| ≤ du_max,  x_min − e ≤ x_k ≤ x_max + e
+
+The states are eliminated (condensed form), so the variables are the plan and how far states leave
+their bounds, e, which costs `softening` for each unit: an exact penalty, so that bounds hold where
+they can, and there is a plan where they cannot. Bounds of inputs always hold.
+
+A model that is linear in the plan needs one quadratic program per sample. Otherwise (bilinear, or
+lifted anew at every step) the program is that of the model linearised along the plan, a few times,
+each step shortened until the true cost falls; the last plan, moved on by a sample, is the first
+guess. Plans of such models may end in a local optimum: every `explore` samples, constant plans are
+tried as beginnings too.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedkoopman.control.horizon import Horizon
+from fedkoopman.control.qp import Quadratic
+from fedkoopman.control.regulator import bounds, weight
+from fedkoopman.control.targets import check_driven, target, window_of
+from fedkoopman.errors import InputError
+from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.systems.checks import check_count, check_positive, finite_array, number
+
+__all__ = ["MPC", "Plan"]
+
+Array = NDArray[np.float64]
+
+TRIES = 6
+"""Halvings of a step before it is given up."""
+EXPLORING = 10
+"""Linearisations from a new beginning."""
+
+
+class Plan(NamedTuple):
+    """A plan, and what the model says that it leads to."""
+
+    inputs: Array
+    """(H, m)."""
+    states: Array
+    """(H, d)."""
+    cost: float
+    excess: float
+    """How far states leave their bounds at most."""
+
+
+class Memory(NamedTuple):
+    """What is kept from sample to sample."""
+
+    plan: Array
+    used: Array
+    """The input that acts now."""
+    samples: int
+
+
+@dataclass(frozen=True, eq=False)
+class MPC:
+    """A predictive `Controller`.
+
+    Attributes:
+        model: of the system, with inputs.
+        reference: the state to be held (d,), or states to be followed, (T, d), the first one after
+            the first sample; the last one is held.
+        horizon: H, samples that a plan reaches.
+        Q, R: weights of states and inputs: a number, a diagonal or a matrix.
+        terminal: weight of the last state of a plan; None: Q.
+        u_min, u_max, x_min, x_max, du_max: bounds, one for all or one each.
+        softening: what one unit beyond a state's bound costs.
+        input: about which inputs are weighed, (m,); None: what holds the reference.
+        relift: whether predictions are lifted anew at every step; None: the model's own way.
+        iterations: linearisations per sample, of models that need some.
+        explore: samples after which other beginnings are tried; 0: never.
+    """
+
+    model: Fitted
+    reference: Any
+    horizon: int = 20
+    Q: Any = 1.0
+    R: Any = 0.1
+    terminal: Any = None
+    u_min: Any = -np.inf
+    u_max: Any = np.inf
+    x_min: Any = -np.inf
+    x_max: Any = np.inf
+    du_max: Any = np.inf
+    softening: float = 1e4
+    input: Any = None
+    relift: bool | None = None
+    iterations: int = 2
+    explore: int = 0
+    _solver: Quadratic = field(default_factory=Quadratic, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        model = check_driven(self.model)
+        d, m = model.learned_.architecture.state_dim, model.n_inputs_
+        steps = check_count(self.horizon, "horizon")
+        goal = np.atleast_2d(finite_array(self.reference, "reference"))
+        if goal.ndim != 2 or goal.shape[1] != d:
+            raise InputError(
+                f"reference has shape {np.shape(self.reference)}: give ({d},) or (T, {d})"
+            )
+        softening = float(number(self.softening, "softening"))
+        check_positive(softening, "softening")
+        Q = weight(self.Q, d, "Q")
+        u_min, u_max = bounds(self.u_min, self.u_max, m, "u_min", "u_max")
+        x_min, x_max = bounds(self.x_min, self.x_max, d, "x_min", "x_max")
+        _, du_max = bounds(0.0, self.du_max, m, "0", "du_max")
+        held = target(model, goal[-1], self.input).input
+        values = {
+            "horizon": steps,
+            "reference": goal,
+            "Q": Q,
+            "R": weight(self.R, m, "R", above=True),
+            "terminal": Q if self.terminal is None else weight(self.terminal, d, "terminal"),
+            "u_min": u_min,
+            "u_max": u_max,
+            "x_min": x_min,
+            "x_max": x_max,
+            "du_max": du_max,
+            "softening": softening,
+            "input": np.clip(held, u_min, u_max),
+            "relift": bool(model.relift_) if self.relift is None else bool(self.relift),
+            "iterations": check_count(self.iterations, "iterations"),
+            "explore": check_count(self.explore, "explore", least=0),
+        }
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+
+    # A controller
+
+    def begin(self) -> Memory:
+        """Before the first sample; the input that is weighed nothing acts."""
+        return Memory(np.tile(self.input, (self.horizon, 1)), self.input, 0)
+
+    def act(self, state: Memory, x: Any, past: Any = None) -> tuple[Array, Memory]:
+        """The first input of the best plan, and the plan moved on by a sample."""
+        found = self.plan(x, state, past=past)
+        moved = np.vstack([found.inputs[1:], found.inputs[-1:]])
+        return found.inputs[0], Memory(moved, found.inputs[0], state.samples + 1)
+
+    def plan(self, x: Any, state: Memory | None = None, *, past: Any = None) -> Plan:
+        """The best plan from a state.
+
+        Arguments:
+            x: (d,), or with delays a window (μ, d).
+            state: what is remembered; None: nothing.
+            past: with delays, the inputs between the states of the window.
+        """
+        memory = self.begin() if state is None else state
+        start = self._predict.start(window_of(self.model, x, past))
+        goal = self._goal(memory.samples)
+        if self._predict.linear:
+            return self._linear(start, goal, memory.used)
+        beginnings = [(memory.plan, self.iterations)]
+        if self.explore and memory.samples % self.explore == 0:
+            finite = [edge for edge in (self.u_min, self.u_max) if np.isfinite(edge).all()]
+            beginnings += [
+                (np.tile(edge, (self.horizon, 1)), EXPLORING) for edge in (*finite, self.input)
+            ]
+        plans = [self._improved(start, goal, memory.used, *one) for one in beginnings]
+        return min(plans, key=lambda one: one.cost)
+
+    def _goal(self, samples: int) -> Array:
+        """The references of the horizon, (H, d)."""
+        last = len(self.reference) - 1
+        return self.reference[np.minimum(samples + np.arange(self.horizon), last)]
+
+    # Plans
+
+    @cached_property
+    def _predict(self) -> Horizon:
+        return Horizon(self.model, bool(self.relift), self.horizon)
+
+    def _linear(self, start: Array, goal: Array, used: Array) -> Plan:
+        """One program: with a plan of zeros as its beginning, its matrices are always the same."""
+        nothing = np.zeros((self.horizon, len(self.input)))
+        slopes, hessian, rows = self._fixed
+        states = self._predict.states(start, nothing)
+        inputs = self._step(states, slopes, hessian, rows, nothing, goal, used)
+        return self._told(inputs, states + (slopes @ inputs.ravel()).reshape(states.shape), goal)
+
+    @cached_property
+    def _fixed(self) -> tuple[Array, Array, Array]:
+        """Slopes, the matrix of the cost and that of the rows, of a model linear in the plan."""
+        origin = self._predict.start(window_of(self.model, self.reference[-1]))
+        slopes = self._predict.path(origin, np.zeros((self.horizon, len(self.input)))).slopes
+        return slopes, self._hessian(slopes), self._rows(slopes)
+
+    def _improved(
+        self, start: Array, goal: Array, used: Array, plan: Array, iterations: int
+    ) -> Plan:
+        """A plan made better by so many linearisations."""
+        best = self._told(plan, self._predict.states(start, plan), goal)
+        for _ in range(iterations):
+            states, slopes = self._predict.path(start, best.inputs)
+            if not (np.isfinite(states).all() and np.isfinite(slopes).all()):
+                break
+            step = self._step(
+                states, slopes, self._hessian(slopes), self._rows(slopes), best.inputs, goal, used
+            )
+            for halving in range(TRIES):
+                tried = np.clip(best.inputs + step / 2**halving, self.u_min, self.u_max)
+                found = self._told(tried, self._predict.states(start, tried), goal)
+                if found.cost < best.cost:
+                    break
+            else:
+                break
+            gained, best = best.cost - found.cost, found
+            if gained < 1e-9 * (1 + best.cost):
+                break
+        return best
+
+    def _told(self, inputs: Array, states: Array, goal: Array) -> Plan:
+        """A plan with its cost."""
+        apart, push = states - goal, inputs - self.input
+        with np.errstate(over="ignore", invalid="ignore"):
+            cost = np.einsum("ki,kij,kj", apart, self._weights, apart)
+            cost += np.einsum("ki,ij,kj", push, self.R, push)
+            beyond = np.maximum(np.maximum(self.x_min - states, states - self.x_max), 0.0)
+            cost += self.softening * beyond.sum()
+        finite = np.isfinite(cost)
+        return Plan(inputs, states, float(cost) if finite else np.inf, float(beyond.max()))
+
+    # The quadratic program: variables are the step of the plan, then e
+
+    @cached_property
+    def _weights(self) -> Array:
+        """Of the states of a plan, (H, d, d)."""
+        return np.stack([self.Q] * (self.horizon - 1) + [self.terminal])
+
+    @cached_property
+    def _bounded(self) -> NDArray[np.bool_]:
+        """Which states have bounds, for all steps, (H d,)."""
+        some = np.isfinite(self.x_min) | np.isfinite(self.x_max)
+        return np.tile(some, self.horizon)
+
+    @cached_property
+    def _changes(self) -> Array:
+        """From a plan to its changes, the first one against the input that acts; those bounded."""
+        m = len(self.input)
+        matrix = np.eye(self.horizon * m) - np.eye(self.horizon * m, k=-m)
+        return matrix[np.tile(np.isfinite(self.du_max), self.horizon)]
+
+    def _hessian(self, slopes: Array) -> Array:
+        d = self.Q.shape[0]
+        weighed = (self._weights @ slopes.reshape(self.horizon, d, -1)).reshape(slopes.shape)
+        size, soft = slopes.shape[1], int(self._bounded.sum())
+        found = np.zeros((size + soft, size + soft))
+        found[:size, :size] = 2 * (slopes.T @ weighed + np.kron(np.eye(self.horizon), self.R))
+        found[size:, size:] = np.eye(soft) * 1e-6 * self.softening
+        return (found + found.T) / 2
+
+    def _rows(self, slopes: Array) -> Array:
+        """Of x_k + e ≥ x_min, of x_k − e ≤ x_max, and of changes of the input; the finite ones."""
+        bounded = slopes[self._bounded]
+        soft = np.eye(len(bounded))
+        least, most = (np.isfinite(edge) for edge in self._edges)
+        changes = np.hstack([self._changes, np.zeros((len(self._changes), len(bounded)))])
+        above, below = np.hstack([bounded, soft]), np.hstack([bounded, -soft])
+        return np.vstack([above[least], below[most], changes])
+
+    @cached_property
+    def _edges(self) -> tuple[Array, Array]:
+        """Bounds of those states of a plan that have some."""
+        low, high = (
+            np.tile(edge, self.horizon)[self._bounded] for edge in (self.x_min, self.x_max)
+        )
+        return low, high
+
+    def _step(
+        self,
+        states: Array,
+        slopes: Array,
+        hessian: Array,
+        rows: Array,
+        plan: Array,
+        goal: Array,
+        used: Array,
+    ) -> Array:
+        """The best change of a plan, for states that change by `slopes`, (H, m)."""
+        weighed = np.einsum("kij,kj->ki", self._weights, states - goal).ravel()
+        push = ((plan - self.input) @ self.R).ravel()
+        soft = int(self._bounded.sum())
+        slope = np.concatenate([2 * (slopes.T @ weighed + push), np.full(soft, self.softening)])
+        free = np.full(soft, np.inf)
+        low = np.concatenate([np.tile(self.u_min, self.horizon) - plan.ravel(), np.zeros(soft)])
+        high = np.concatenate([np.tile(self.u_max, self.horizon) - plan.ravel(), free])
+        least, most = (edge - states.ravel()[self._bounded] for edge in self._edges)
+        least, most = least[np.isfinite(least)], most[np.isfinite(most)]
+        first = np.zeros((self.horizon, len(used)))
+        first[0] = used
+        chosen = np.tile(np.isfinite(self.du_max), self.horizon)
+        changed = self._changes @ plan.ravel() - first.ravel()[chosen]
+        du = np.tile(self.du_max, self.horizon)[chosen]
+        above, below = np.full(len(least), np.inf), np.full(len(most), -np.inf)
+        g_low = np.concatenate([least, below, -du - changed])
+        g_high = np.concatenate([above, most, du - changed])
+        found = self._solver.solve(hessian, slope, low, high, rows, g_low, g_high)
+        step = found[: plan.size].reshape(plan.shape)
+        # Bounds hold exactly, whatever the solver's accuracy.
+        return np.clip(plan + step, self.u_min, self.u_max) - plan
