@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.options import assignments, number, numbers, option, whole
+from fedkoopman.cli.options import (
+    Hold,
+    InputColumns,
+    assignments,
+    listed,
+    number,
+    numbers,
+    option,
+    whole,
+)
 from fedkoopman.cli.progress import progress_bar
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.methods import ESTIMATORS
@@ -110,6 +119,8 @@ def estimate(
             DATA,
         ),
     ] = None,
+    inputs: InputColumns = None,
+    hold: Hold = "until",
     alpha: Annotated[
         float, option("NUMBER", "Spread of the sigma points, > 0.", ESTIMATOR, parser=number)
     ] = 0.1,
@@ -155,8 +166,10 @@ def estimate(
     ESTIMATORS.check_name(method)
     if dt is not None and not 0 < dt < math.inf:
         raise InputError(f"--dt is {dt}: give a sampling interval greater than 0")
-    chosen = tuple(columns.split(",")) if columns else ()
-    site = read_sensor(sensor, data, columns=chosen, segment=segment_column, time=time_column)
+    site = read_sensor(
+        sensor, data, columns=listed(columns), segment=segment_column, time=time_column,
+        inputs=listed(inputs), hold=hold,
+    )  # fmt: skip
     with in_flat_words():
         observations = observations_of(site)
 

@@ -86,6 +86,23 @@ def assignments(pairs: Sequence[str]) -> dict[str, float]:
     return found
 
 
+def listed(text: str | None) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(text.split(",")) if text else ()
+
+
+InputColumns = Annotated[
+    str | None,
+    option("NAME,NAME", "The data's columns of known inputs.", "Data", show_default=False),
+]
+Hold = Annotated[
+    str,
+    option(
+        "until|from",
+        "When a row's inputs act: from the row before until this row, or from this row on.",
+        "Data",
+    ),
+]
 StudyFile = Annotated[
     Path | None,
     argument("STUDY.toml", "A study file; without one, the paper's default experiment."),

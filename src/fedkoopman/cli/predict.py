@@ -1,18 +1,20 @@
 """`fedkoopman predict`: what comes after a user's states or observations."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedkoopman.cli.inspect import ModelFile, ModelKind
-from fedkoopman.cli.options import numbers, whole
+from fedkoopman.cli.options import Hold, InputColumns, listed, numbers, whole
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from fedkoopman.data.observations import SiteStates
     from fedkoopman.koopman import DeepKoopman
     from fedkoopman.runs.prediction import Prediction
@@ -42,14 +44,14 @@ def predict(
     ] = None,
     *,
     steps: Annotated[
-        int,
+        int | None,
         typer.Option(
             parser=whole(1, 1_000_000),
             metavar="H",
-            help="How many steps of K ahead.",
+            help="How many steps of K ahead; with --future, as many as it has rows.",
             show_default=False,
         ),
-    ],
+    ] = None,
     relift: Annotated[
         int | None,
         typer.Option(
@@ -116,6 +118,18 @@ def predict(
             rich_help_panel=SOURCE,
         ),
     ] = None,
+    inputs: InputColumns = None,
+    hold: Hold = "until",
+    future: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Inputs to come, a row per step and a column per input, the first from the last "
+            "sample on; otherwise the last inputs are held.",
+            show_default=False,
+            rich_help_panel=SOURCE,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -137,11 +151,14 @@ def predict(
     ] = None,
 ) -> None:
     """Forecast states, with standard deviations, from states or from raw observations."""
-    _check_files(model, site or data, sensor, out, plot)
+    _check_files((model, site or data, sensor, future), out, plot)
+    if steps is None and future is None:
+        raise InputError("it is not said how far to forecast: give --steps, or --future")
     if site is not None:
         for name, given in (
             ("DATA", data), ("--sensor", sensor), ("--columns", columns),
             ("--segment-column", segment_column), ("--time-column", time_column),
+            ("--inputs", inputs),
         ):  # fmt: skip
             if given is not None:
                 raise InputError(f"{name} is given but --site brings its own: leave out one")
@@ -155,19 +172,26 @@ def predict(
 
     loaded = load_model(model, kind)
     variances = None if process_noise is None else numbers(process_noise, "--process-noise")
+    way: dict[str, Any] = {"relift": relift}
+    if future is not None:
+        way["future"] = _inputs_to_come(loaded, future, steps)
+        steps = len(way["future"])
+    assert steps is not None
     if site is not None:
-        found, note = _from_site(loaded, site, steps, relift, variances)
+        found, note = _from_site(loaded, site, steps, variances, way)
     else:
         assert data is not None
         about = {
-            "columns": tuple(columns.split(",")) if columns else (),
+            "columns": listed(columns),
             "segment": segment_column,
             "time": time_column,
+            "inputs": listed(inputs),
+            "hold": hold,
         }
         if sensor is None:
-            found, note = _from_states(loaded, data, steps, relift, about)
+            found, note = _from_states(loaded, data, steps, about, way)
         else:
-            found, note = _from_observations(loaded, data, sensor, steps, relift, about, variances)
+            found, note = _from_observations(loaded, data, sensor, steps, about, variances, way)
     _write(found, out, plot)
     for line in (note, _way_told(loaded, relift), _range_told(loaded, found)):
         if line:
@@ -201,26 +225,40 @@ def _range_told(model: "DeepKoopman", found: "Prediction") -> str:
     )
 
 
+def _inputs_to_come(model: "DeepKoopman", path: Path, steps: int | None) -> "np.ndarray":
+    """The inputs of the steps ahead, (steps, m)."""
+    from fedkoopman.data.observations import read_inputs
+
+    rows = read_inputs(path, model)
+    if steps is not None and len(rows) < steps:
+        raise InputError(f"{path} has {len(rows)} rows, but --steps is {steps}: give as many rows")
+    return rows[:steps]
+
+
 def _from_states(
-    model: "DeepKoopman", data: Path, steps: int, relift: int | None, about: Mapping[str, Any]
+    model: "DeepKoopman",
+    data: Path,
+    steps: int,
+    about: Mapping[str, Any],
+    way: Mapping[str, Any],
 ) -> tuple["Prediction", str]:
     """A forecast, and what is to be told of the file's columns."""
     from fedkoopman.data.observations import columns_taken, read_states
     from fedkoopman.runs.prediction import predict_states
 
     site, states, stds = read_states(data, model, **about)
-    return predict_states(model, states, steps, stds, relift), columns_taken(site, WITHOUT)
+    return predict_states(model, states, steps, stds, **way), columns_taken(site, WITHOUT)
 
 
 def _from_site(
-    model: "DeepKoopman", site: Path, steps: int, relift: int | None, variances: Any
+    model: "DeepKoopman", site: Path, steps: int, variances: Any, way: Mapping[str, Any]
 ) -> tuple["Prediction", str]:
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.data.observations import columns_taken
     from fedkoopman.runs.prediction import predict_site
 
     chosen = SiteFile.load(site)
-    return predict_site(model, chosen, steps, variances, relift=relift), columns_taken(chosen)
+    return predict_site(model, chosen, steps, variances, **way), columns_taken(chosen)
 
 
 def _from_observations(
@@ -228,9 +266,9 @@ def _from_observations(
     data: Path,
     sensor: Path,
     steps: int,
-    relift: int | None,
     about: Mapping[str, Any],
     variances: Any,
+    way: Mapping[str, Any],
 ) -> tuple["Prediction", str]:
     from fedkoopman.config.sensor_file import in_flat_words, read_sensor
     from fedkoopman.data.observations import columns_taken, observations_of
@@ -238,18 +276,16 @@ def _from_observations(
 
     with in_flat_words():
         site = read_sensor(sensor, data, **about)
-        found = predict_site(model, site, steps, variances, observations_of(site), relift)
+        found = predict_site(model, site, steps, variances, observations_of(site), **way)
     return found, columns_taken(site, WITHOUT)
 
 
-def _check_files(
-    model: Path, data: Path | None, sensor: Path | None, out: Path | None, plot: Path | None
-) -> None:
+def _check_files(given: Sequence[Path | None], out: Path | None, plot: Path | None) -> None:
     """Refuse what could not be written, before anything is loaded."""
     from fedkoopman.durable import check_output
     from fedkoopman.reports.plots import PLOTS, TABLES
 
-    seen = {path.resolve() for path in (model, data, sensor) if path is not None}
+    seen = {path.resolve() for path in given if path is not None}
     for path, suffixes in ((out, TABLES), (plot, PLOTS)):
         if path is None:
             continue

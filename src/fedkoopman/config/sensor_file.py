@@ -38,6 +38,8 @@ KEYS = {"kind", *_PLACES}.union(*({*kind.keys, *kind.former_names} for kind in _
 _FLAT = {f"{section}.{key}": name for name, (section, key) in _PLACES.items()} | {
     "data.segment": "--segment-column",
     "data.time": "--time-column",
+    "data.inputs": "--inputs",
+    "data.hold": "--hold",
     **{f"sensor.{key}": key for key in KEYS},
 }
 _WORDS = re.compile(rf"\b({'|'.join(map(re.escape, _FLAT))})\b")
@@ -48,13 +50,12 @@ def read_sensor(
     data: Path,
     *,
     columns: tuple[str, ...] = (),
-    segment: str | None = None,
-    time: str | None = None,
+    **about: Any,
 ) -> SiteFile:
     """The site file that a sensor file and a file of observations stand for.
 
     Arguments:
-        data, columns, segment, time: as of `site_of_file`; without columns, the sensor file's.
+        data, columns, about: as of `site_of_file`; without columns, the sensor file's.
     """
     if not readable_file(path):
         raise InputError(f"there is no sensor file {shown(path)}: check the path")
@@ -73,9 +74,7 @@ def read_sensor(
             section, name = _PLACES.get(key, ("sensor", key))
             tables.setdefault(section, {})[name] = value
         chosen = columns or tables["data"].get("columns", ())
-        return site_of_file(
-            data, columns=chosen, segment=segment, time=time, path=path, tables=tables
-        )
+        return site_of_file(data, columns=chosen, path=path, tables=tables, **about)
 
 
 def site_of_file(
@@ -84,6 +83,8 @@ def site_of_file(
     columns: Any = (),
     segment: str | None = None,
     time: str | None = None,
+    inputs: Any = (),
+    hold: str = "until",
     path: Path = Path("site.toml"),
     tables: Mapping[str, Any] | None = None,
 ) -> SiteFile:
@@ -93,6 +94,7 @@ def site_of_file(
         columns: its observed columns; all that are left if empty.
         segment, time: the columns that tell segments apart and give the instants; None takes those
             called so, if there are any.
+        inputs, hold: the columns of known inputs, and when a row's act.
         path: the file that says so, for messages and for what it names.
         tables: the other tables of the site file; without, every column is a state.
     """
@@ -100,6 +102,8 @@ def site_of_file(
     about = {
         "files": glob.escape(str(data.absolute())),
         "columns": columns,
+        "inputs": inputs,
+        "hold": hold,
         "longest": LARGEST,
         **{key: name for key, name in (("segment", segment), ("time", time)) if name is not None},
     }

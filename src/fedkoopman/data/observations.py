@@ -4,17 +4,19 @@ Segments are whole and at their own instants. For files larger than memory, and 
 study's grid, see `segments`.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkoopman.config.formats import check_source
 from fedkoopman.config.sensor_file import in_flat_words, site_of_file
 from fedkoopman.config.site_file import AUTO, SiteFile
 from fedkoopman.data.arrays import Variables
 from fedkoopman.data.row_blocks import BOOKKEEPING, Recording, open_recording, wanted_of
-from fedkoopman.data.segments import recorded
+from fedkoopman.data.segments import acting, recorded
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
@@ -34,12 +36,14 @@ class Observations:
         trajectories: arrays (T_i, m), NaN where an observation is missing.
         labels: the name of each trajectory; None for one trajectory without a name.
         times: the sampling instants (T_i,) of each trajectory, where the file has them.
+        inputs: the known inputs (T_i, u) that act until each sample; None without.
     """
 
     source: str
     trajectories: tuple[np.ndarray, ...]
     labels: tuple[str, ...] | None = None
     times: tuple[np.ndarray, ...] | None = None
+    inputs: tuple[np.ndarray, ...] | None = None
 
     @property
     def dim(self) -> int:
@@ -51,6 +55,14 @@ class Observations:
         return (
             self.source if self.labels is None else f"segment {self.labels[index]} of {self.source}"
         )
+
+    def filled_inputs(self) -> np.ndarray | None:
+        """The inputs (B, T, u), those of shorter trajectories filled up; None without."""
+        if self.inputs is None:
+            return None
+        longest = max(map(len, self.inputs))
+        room = [((0, longest - len(u)), (0, 0)) for u in self.inputs]
+        return np.stack([np.pad(u, r, "edge") for u, r in zip(self.inputs, room, strict=True)])
 
     @np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure, refused as inf
     def intervals(self) -> float | tuple[np.ndarray, ...] | None:
@@ -134,6 +146,7 @@ def observations_of(site: SiteFile) -> Observations:
         tuple(rows.observed * data.scale + np.asarray(data.shift) for rows in found),
         labels or None,
         times or None,
+        tuple(acting(site, rows.inputs) for rows in found if rows.inputs is not None) or None,
     )
 
 
@@ -160,22 +173,27 @@ def read_states(
     model: "Fitted",
     *,
     columns: tuple[str, ...] = (),
-    segment: str | None = None,
-    time: str | None = None,
+    inputs: tuple[str, ...] = (),
+    **about: Any,
 ) -> tuple[SiteFile, Observations, list[np.ndarray] | None]:
-    """States for a model, and their standard deviations where a table has NAME_std columns.
+    """States for a model with its inputs, and their standard deviations where a table has columns
+    NAME_std.
 
     Arguments:
         path: a file with the model's states as columns, or arrays (T, d) or (B, T, d).
         columns: the file's columns in the model's order; empty takes those of the states' names.
-        segment, time: as of `sensor_file.site_of_file`; the site that this makes comes first.
+        inputs: the file's columns of inputs in the model's order; empty takes those of the inputs'
+            names.
+        about: as of `sensor_file.site_of_file`; the site that this makes comes first.
     """
     dim = model.learned_.architecture.state_dim
     with in_flat_words():
-        site = site_of_file(path, columns=columns, segment=segment, time=time)
+        check_source(path, shown(path))
         recording = open_recording(path, columns)
         names = recording.names
-        columns = columns or _state_columns(recording, model, path.name)
+        inputs = inputs or _input_columns(names, model, path.name)
+        site = site_of_file(path, columns=columns, inputs=inputs, **about)
+        columns = columns or _state_columns(recording, model, path.name, inputs)
         stds = tuple(f"{name}_std" for name in columns)
         stds = stds if stds and set(stds) <= set(names) else ()
         site = replace(site, data=replace(site.data, columns=(*columns, *stds)))
@@ -195,13 +213,49 @@ def read_states(
     return site, states, [rows[:, dim:] for rows in found.trajectories] if stds else None
 
 
-def _state_columns(recording: Recording, model: "Fitted", source: str) -> tuple[str, ...]:
+def read_inputs(path: Path, model: "Fitted") -> np.ndarray:
+    """The inputs (T, m) in a file, by the model's names for them or as its only columns."""
+    if not model.n_inputs_:
+        raise InputError(f"{path.name} holds inputs, but the model has none: leave it out")
+    with in_flat_words():
+        check_source(path, shown(path))
+        names, wanted = open_recording(path, ()).names, model.input_names_ or ()
+        columns = wanted if set(wanted) <= set(names) else ()
+        found = observations_of(site_of_file(path, columns=columns))
+    rows = found.trajectories[0]
+    if len(found.trajectories) > 1 or rows.shape[1] != model.n_inputs_ or np.isnan(rows).any():
+        raise InputError(
+            f"{found.source} does not hold one row of {model.n_inputs_} numbers per step: give the "
+            f"inputs to come ({_words(model)}), without gaps and as one segment"
+        )
+    return rows
+
+
+def _input_columns(names: Sequence[str], model: "Fitted", source: str) -> tuple[str, ...]:
+    """Which columns of a file are the model's inputs."""
+    wanted = model.input_names_ or ()
+    if model.n_inputs_ and not (wanted and set(wanted) <= set(names)):
+        raise InputError(
+            f"{source} has no columns of the inputs that drive the model ({_words(model)}): name "
+            "them by --inputs, in a table with named columns"
+        )
+    return tuple(wanted)
+
+
+def _words(model: "Fitted") -> str:
+    return ", ".join(model.input_names_ or ()) or f"{model.n_inputs_} of them"
+
+
+def _state_columns(
+    recording: Recording, model: "Fitted", source: str, inputs: Sequence[str]
+) -> tuple[str, ...]:
     """Which columns of a file are the model's states; none where columns have no names."""
     names, wanted = recording.names, model.learned_.names
     if isinstance(recording, Variables):  # which may be one matrix of all states
         return wanted if wanted and set(wanted) <= set(names) else ()
     if not names or wanted is None:
-        return tuple(n for n in names if n not in BOOKKEEPING and not n.endswith("_std"))
+        aside = {*BOOKKEEPING, *inputs}
+        return tuple(n for n in names if n not in aside and not n.endswith("_std"))
     for name in wanted:
         if name not in names:
             raise InputError(

@@ -138,7 +138,7 @@ def _segment(site: SiteFile, name: str, piece: _Piece, dt: float) -> Segment:
         name=name,
         file=rows.source.path,
         observations=z,
-        inputs=None if u is None else _acting(site, np.array(u, order="C")),
+        inputs=None if u is None else acting(site, np.array(u, order="C")),
         start_time=piece.start * dt if times is None else float(times[0]),
         cut=piece.cut,
         gaps=_gaps(z),
@@ -147,7 +147,7 @@ def _segment(site: SiteFile, name: str, piece: _Piece, dt: float) -> Segment:
     )
 
 
-def _acting(site: SiteFile, inputs: np.ndarray) -> np.ndarray:
+def acting(site: SiteFile, inputs: np.ndarray) -> np.ndarray:
     """The inputs that act until each row, whenever a row's own do; before the first, its own."""
     return inputs if site.data.hold == "until" else np.vstack([inputs[:1], inputs[:-1]])
 

@@ -5,6 +5,7 @@ Both end in a `Prediction`, ready to be written and drawn.
 """
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.beliefs import initial_state, observation_noise
 from fedkoopman.data.observations import Observations, SiteStates
 from fedkoopman.data.segments import segments
-from fedkoopman.data.time_grid import grid_places, placed
+from fedkoopman.data.time_grid import grid_places, held, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
 from fedkoopman.estimation.initial import seen_spread
@@ -23,7 +24,7 @@ from fedkoopman.koopman.card import state_names
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import Forecast, enough
 from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
-from fedkoopman.paths import shown
+from fedkoopman.paths import naming, shown
 from fedkoopman.runs.site_estimation import check_width, seen_alone
 
 
@@ -48,21 +49,18 @@ def predict_states(
     steps: int,
     stds: list[np.ndarray] | None = None,
     relift: int | None = None,
+    future: np.ndarray | None = None,
 ) -> Prediction:
     """Forecast from the last window of every trajectory.
 
     Arguments:
-        states: whole trajectories, one sample per dt of the model.
+        states: whole trajectories, one sample per dt of the model, with the model's inputs.
         steps: how many applications of K.
         stds: standard deviations of the states; None takes them as exact.
         relift: after how many applications of K to lift anew; None: the model's own way.
+        future: the inputs to come, (steps, m); None holds the last ones.
     """
     learned = model.learned_
-    if model.n_inputs_:
-        raise InputError(
-            f"the model is driven by {_input_words(model)}, which {states.source} does not tell: "
-            "give --site with data.inputs, or call forecast(X, n_steps, U=…) in Python"
-        )
     for i, rows in enumerate(states.trajectories):
         if len(rows) < learned.architecture.window:
             raise InputError(
@@ -78,7 +76,10 @@ def predict_states(
                 "observations with --sensor"
             )
     parts = list(states.trajectories)
-    found = model.forecast(parts, steps, std=stds, relift=relift)
+    U = None
+    if states.inputs is not None:  # in Python's manner, in which a row's inputs act from it on
+        U = [np.vstack([u[1:], u[-1:]]) for u in states.inputs]
+    found = model.forecast(parts, steps, std=stds, relift=relift, U=U, future=future)
     covs = (
         [np.zeros((*rows.shape, rows.shape[1])) for rows in parts]
         if stds is None
@@ -90,7 +91,7 @@ def predict_states(
         basis = f"the model's errors, measured on {states.source}{exact}"
     else:
         basis = f"the model's errors in its training{exact}"
-    return Prediction(past, _future(past, found), basis)
+    return Prediction(past, _future(past, found), basis + _held_words(model, future))
 
 
 def predict_site(
@@ -100,6 +101,7 @@ def predict_site(
     process_noise: Any = None,
     observations: Observations | None = None,
     relift: int | None = None,
+    future: np.ndarray | None = None,
 ) -> Prediction:
     """Filter all segments of a site through the model, and forecast from the end of each.
 
@@ -112,10 +114,12 @@ def predict_site(
             what was measured in training, or else the site's.
         observations: what the site recorded, if that is read already; None reads its segments.
         relift: after how many applications of K to lift anew; None: the model's own way.
+        future: the inputs to come, (steps, m); None holds the last ones.
     """
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
-    places = _input_places(model, site, where)
+    with naming(site.path):
+        places = input_places(model, site.data.inputs)
     if process_noise is None and model.noise_ is None:
         if site.noise.process == "auto":
             raise InputError(
@@ -125,15 +129,8 @@ def predict_site(
         process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
     sensor = sensor_for(site, dim)
     known: dict[str, Any] = initial_state(site, dim)
-    inputs: list[np.ndarray] = []
     if observations is None:
-        observations, every = _segments_of(site, model.learned_.dt)
-        inputs = [u[:, places] for u in every if u is not None] if places else []
-    elif places:
-        raise InputError(
-            f"the model is driven by {_input_words(model)}: give the site file with --site, whose "
-            "data.inputs names them"
-        )
+        observations = _segments_of(site, model.learned_.dt)
     elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
         known["initial_mean"] = None
     check_width(observations, sensor)
@@ -151,9 +148,11 @@ def predict_site(
     )
     learned = model.learned_
     seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
+    if seen.inputs is not None:
+        seen = replace(seen, inputs=tuple(u[:, places] for u in seen.inputs))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
-        found = kalman.filter(list(seen.trajectories), _filled(inputs) if places else None)
+        found = kalman.filter(list(seen.trajectories), seen.filled_inputs())
     ok = np.atleast_1d(found.ok)
     if not ok.all():
         raise ComputationError(
@@ -168,12 +167,11 @@ def predict_site(
     )
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
-    future = None
-    if places:
-        future = np.stack([np.tile(u[-1:], (steps, 1)) for u in inputs])
-        basis += f"; {_input_words(model)} held at the last value"
-    ahead = kalman.forecast_from(found, steps, relift=relift, future=future)
-    return Prediction(past, _future(past, ahead), basis)
+    coming = future
+    if seen.inputs is not None and future is None:
+        coming = np.stack([np.tile(u[-1:], (steps, 1)) for u in seen.inputs])
+    ahead = kalman.forecast_from(found, steps, relift=relift, future=coming)
+    return Prediction(past, _future(past, ahead), basis + _held_words(model, future))
 
 
 def _input_words(model: Fitted) -> str:
@@ -181,48 +179,46 @@ def _input_words(model: Fitted) -> str:
     return ", ".join(names) if names else f"{model.n_inputs_} inputs"
 
 
-def _input_places(model: Fitted, site: SiteFile, where: str) -> list[int]:
-    """Where the model's inputs stand among a site's."""
-    names, given = model.input_names_ or (), site.data.inputs
+def _held_words(model: Fitted, future: np.ndarray | None) -> str:
+    """What is assumed of inputs to come that nobody gave."""
+    held = model.n_inputs_ and future is None
+    return f"; {_input_words(model)} held at the last value" if held else ""
+
+
+def input_places(model: Fitted, given: Sequence[str]) -> list[int]:
+    """Where the model's inputs stand among the columns of inputs that are given."""
+    names = model.input_names_ or ()
     if not model.n_inputs_ and given:
         raise InputError(
-            f"{where}: data.inputs names {', '.join(given)} but this learned model takes no "
-            "inputs: leave them out"
+            f"data.inputs names {', '.join(given)} but this model takes no inputs: leave them out"
         )
     if names and set(names) <= set(given):
         return [given.index(name) for name in names]
     if len(given) != model.n_inputs_:
         raise InputError(
-            f"{where}: data.inputs names {len(given)} columns but the model is driven by "
+            f"data.inputs names {len(given)} columns but the model is driven by "
             f"{_input_words(model)}: name the columns that hold them"
         )
     return list(range(len(given)))
 
 
-def _filled(inputs: list[np.ndarray]) -> np.ndarray:
-    """Inputs (B, T, m), those of shorter trajectories filled up."""
-    longest = max(map(len, inputs))
-    return np.stack([np.pad(u, ((0, longest - len(u)), (0, 0)), mode="edge") for u in inputs])
-
-
-def _segments_of(site: SiteFile, dt: float) -> tuple[Observations, list[np.ndarray | None]]:
-    """A site's segments on the model's grid and their inputs, those without any observation left
-    out."""
+def _segments_of(site: SiteFile, dt: float) -> Observations:
+    """A site's segments on the model's grid, those without any observation left out."""
     parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
-    seen = Observations(
+    return Observations(
         site.name,
         tuple(part.observations for part in parts),
         tuple(part.name for part in parts),
         tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
+        tuple(part.inputs for part in parts if part.inputs is not None) or None,
     )
-    return seen, [part.inputs for part in parts]
 
 
 def _on_grid(found: Observations, dt: float) -> Observations:
     """The samples dt apart, NaN where there is none; refuses instants that do not fit."""
     if found.times is None:
         return found
-    parts, times = [], []
+    parts, times, inputs = [], [], []
     for i, (t, rows) in enumerate(zip(found.times, found.trajectories, strict=True)):
         index, fits = grid_places(t, dt)
         if not fits.all():
@@ -233,7 +229,10 @@ def _on_grid(found: Observations, dt: float) -> Observations:
             )
         parts.append(placed(rows, index))
         times.append(t[0] + dt * np.arange(len(parts[-1])))
-    return replace(found, trajectories=tuple(parts), times=tuple(times))
+        if found.inputs is not None:
+            inputs.append(held(t, found.inputs[i], dt, len(parts[-1])))
+    on = tuple(inputs) or None
+    return replace(found, trajectories=tuple(parts), times=tuple(times), inputs=on)
 
 
 def _thinned(found: Observations, depth: int, dt: float) -> Observations:

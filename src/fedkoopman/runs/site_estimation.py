@@ -70,6 +70,12 @@ def estimate_site(
     site.check_states(model.names)
     sensor = sensor_for(site, model.dim)
     check_width(observations, sensor)
+    if len(site.data.inputs) != model.input_dim:
+        raise InputError(
+            f"data.inputs names {len(site.data.inputs)} columns but {system} takes "
+            f"{model.input_dim} inputs: name one column per input"
+        )
+    options |= {"inputs": observations.filled_inputs()}
     declared: dict[str, Any] = initial_state(site, model.dim)
     known, unknown = dict(declared), [name for name, value in declared.items() if value is None]
     per_step = _per_step(intervals, observations, float(model.dt))
@@ -114,8 +120,14 @@ def _beginnings(
     return {
         "z": first,
         "dt": None if per_step is None else per_step[: len(first), :longest],
+        "inputs": _some(options["inputs"], len(first), longest),
         **{name: options[name] for name in names if name in options},
     }
+
+
+def _some(inputs: np.ndarray | None, count: int, steps: int) -> np.ndarray | None:
+    """The inputs of the first trajectories, so many steps of them."""
+    return None if inputs is None else inputs[:count, :steps]
 
 
 def check_width(observations: Observations, sensor: Sensor) -> None:
@@ -147,6 +159,7 @@ def _observed_noise(
         sample,
         observation_noise=observation_noise(site, sensor.dim, sample),
         dt=None if per_step is None else per_step[:count, :steps],
+        inputs=_some(options["inputs"], count, steps),
         process_structure="fixed",
         **{name: options[name] for name in names if name in options},
     ).observation_noise
