@@ -98,6 +98,8 @@ def _overview(about: dict[str, Any]) -> "Table":
     from rich import box
     from rich.table import Table
 
+    from fedkoopman.koopman.card import moves_words
+
     shape, training = about["architecture"], about["training"]
     names = [s["name"] + (f" [{s['unit']}]" if s["unit"] not in ("", "1") else "")
              for s in about["states"]]  # fmt: skip
@@ -105,7 +107,9 @@ def _overview(about: dict[str, Any]) -> "Table":
     table.add_row("states", ", ".join(names))
     if "inputs" in about:
         products = ", which also multiply the lifted state" if shape["bilinear"] else ""
-        table.add_row("inputs", ", ".join(about["inputs"]) + products)
+        table.add_row("inputs", ", ".join(row["name"] for row in about["inputs"]) + products)
+        for row in about["inputs"]:
+            table.add_row(f"one unit of {row['name']}", f"moves {moves_words(row)} in one step")
     table.add_row("dt", f"{about['dt']:g}")
     if shape["depth"] > 1:
         table.add_row("one step of K", f"{about['step']:g}, {shape['depth']} samples")

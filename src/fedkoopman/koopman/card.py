@@ -8,7 +8,7 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ import numpy as np
 from fedkoopman.durable import write_whole
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.version import __version__
+
+MOST_MOVED = 4
+"""States that are told of an input."""
 
 
 def facts(model: Fitted) -> dict[str, Any]:
@@ -32,7 +35,7 @@ def facts(model: Fitted) -> dict[str, Any]:
     names = state_names(model)
     return {
         "states": [{"name": n, "unit": u} for n, u in zip(names, units, strict=True)],
-        **({"inputs": list(input_names(model))} if model.n_inputs_ else {}),
+        **({"inputs": input_rows(model)} if model.n_inputs_ else {}),
         "range": None if learned.bounds is None else learned.bounds.tolist(),
         "relift": learned.relift,
         "dt": learned.dt,
@@ -59,6 +62,27 @@ def state_names(model: Fitted) -> tuple[str, ...]:
 def input_names(model: Fitted) -> tuple[str, ...]:
     """Of the inputs; u1, u2, … where the model has none."""
     return model.input_names_ or tuple(f"u{i + 1}" for i in range(model.n_inputs_))
+
+
+def input_rows(model: Fitted) -> list[dict[str, Any]]:
+    """One row per input: its name, and by how much one unit of it moves each state in one step.
+
+    At the mean of the training states; elsewhere the same where the model is linear in states and
+    inputs.
+    """
+    learned = model.learned_
+    y = learned.lift(learned.reference_window)[0]
+    moves = learned.lower_slope(y[None])[0] @ learned.drive(y)
+    return [
+        {"name": name, "moves": dict(zip(state_names(model), map(float, moves[:, i]), strict=True))}
+        for i, name in enumerate(input_names(model))
+    ]
+
+
+def moves_words(row: Mapping[str, Any], shown: Callable[[str], str] = str) -> str:
+    """What an input moves, the states that it moves most first."""
+    moves = sorted(row["moves"].items(), key=lambda item: -abs(item[1]))
+    return ", ".join(f"{shown(name)} {value:+.3g}" for name, value in moves[:MOST_MOVED])
 
 
 def spectrum_rows(model: Fitted) -> list[dict[str, Any]]:
@@ -182,9 +206,13 @@ def _states(about: dict[str, Any]) -> str:
         "",
     ]
     if "inputs" in about:
+        names = ", ".join(_cell(row["name"]) for row in about["inputs"])
+        moved = "; ".join(
+            f"{_cell(row['name'])} {moves_words(row, _cell)}" for row in about["inputs"]
+        )
         lines.append(
-            f"It is driven by {', '.join(map(_cell, about['inputs']))}: each input is held from "
-            "one sample to the next."
+            f"It is driven by {names}: each input is held from one sample to the next. One unit "
+            f"moves in one step, at the mean state: {moved}."
         )
     if known:
         lines.append(

@@ -236,6 +236,12 @@ class Learned:
             lifted = result[i] = self.step(lifted, None if inputs is None else inputs[:, i])
         return result
 
+    def drive(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What one unit of each input adds at a lifted state y (O,): B + [N_1 y, …], (O, m)."""
+        if not self.architecture.bilinear:
+            return self.input_matrix
+        return self.input_matrix + np.stack([n @ y for n in self.input_products], axis=1)
+
     @cached_property
     def input_matrix(self) -> NDArray[np.float64]:
         """B, (O, m), in the inputs' own units."""

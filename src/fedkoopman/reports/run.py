@@ -17,7 +17,7 @@ from fedkoopman.reports.run_files import (
     tail_spread,
     untrained,
 )
-from fedkoopman.reports.run_model import spectrum_section, trajectory_section
+from fedkoopman.reports.run_model import inputs_section, spectrum_section, trajectory_section
 from fedkoopman.reports.tables import counted, site_errors, spread_text
 from fedkoopman.reports.trust import trust_section, trust_sentence
 
@@ -59,6 +59,7 @@ def _page(run: RunFiles, other: RunFiles | None) -> Page:
     sites_section(page, run)
     _clients(page, run)
     trajectory_section(page, run)
+    inputs_section(page, run)
     spectrum_section(page, run)
     _again(page, run)
     return page

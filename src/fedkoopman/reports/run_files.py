@@ -59,6 +59,10 @@ class Rollout:
     """After how many steps the model's own forecasts are lifted anew; 0: never."""
     relifted: np.ndarray | None = None
     """(T, d): such a forecast from the first state."""
+    driven_by: tuple[dict[str, Any], ...] = ()
+    """The inputs: name, and what one unit of each moves; see `koopman.card.input_rows`."""
+    inputs: np.ndarray | None = None
+    """(T + 1, m): each from its instant on."""
 
 
 @dataclass(frozen=True)
@@ -265,9 +269,16 @@ def _read_rollout(path: Path) -> Rollout | None:
         relifted = _matrix(content["relifted"]) if relift and len(truth) else None
         if relifted is not None and relifted.shape != free.shape:
             raise ValueError("the predictions do not have the length of the truth")
+        driven_by = tuple(
+            {"name": str(row["name"]), "moves": {str(k): float(v) for k, v in row["moves"].items()}}
+            for row in content.get("driven_by", ())
+        )
+        inputs = _matrix(content["inputs"]) if driven_by and len(truth) else None
+        if inputs is not None and inputs.shape != (len(truth), len(driven_by)):
+            raise ValueError("the inputs do not have the length of the truth")
         if not len(names) == len(units) == truth.shape[1]:
             raise ValueError("there is not one name and one unit per state")
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, AttributeError) as error:
         raise InputError(f"{path} is no rollout ({error}): resume the run to write it") from error
     return Rollout(
         dt=dt,
@@ -279,6 +290,8 @@ def _read_rollout(path: Path) -> Rollout | None:
         eigenvalues=eigenvalues[:, 0] + 1j * eigenvalues[:, 1],
         relift=relift,
         relifted=relifted,
+        driven_by=driven_by,
+        inputs=inputs,
     )
 
 

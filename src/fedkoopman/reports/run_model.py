@@ -77,10 +77,11 @@ MOST_STATES = 12
 
 
 def trajectory_figure(rollout: Rollout) -> go.Figure:
-    """Truth and predictions over time, one panel per state."""
+    """Truth and predictions over time, one panel per state; inputs share one below."""
     d = min(rollout.truth.shape[1], MOST_STATES)
-    figure = make_subplots(rows=d, cols=1, shared_xaxes=True, vertical_spacing=0.3 / (3 + d))
-    dress(figure, 110 + 120 * d, hovermode="x unified")
+    rows = d + (rollout.inputs is not None)
+    figure = make_subplots(rows=rows, cols=1, shared_xaxes=True, vertical_spacing=0.3 / (3 + rows))
+    dress(figure, 110 + 120 * rows, hovermode="x unified")
     every = -(-len(rollout.truth) // MOST_POINTS)
     time = np.arange(len(rollout.truth)) * rollout.dt
     for i in range(d):
@@ -94,7 +95,15 @@ def trajectory_figure(rollout: Rollout) -> go.Figure:
             title=escape(label(rollout.names[i], rollout.units[i]), quote=False), row=i + 1, col=1,
             range=range_around(rollout.truth[:, i], rollout.one_step[:, i]),
         )  # fmt: skip
-    figure.update_xaxes(title="time", row=d, col=1)
+    if rollout.inputs is not None:
+        for row, u in zip(rollout.driven_by, rollout.inputs.T, strict=True):
+            figure.add_scatter(
+                x=plain(time[::every]), y=plain(u[::every]), name=escape(row["name"], quote=False),
+                mode="lines", line={"shape": "hv", "width": 1.5}, hovertemplate="%{y:.4g}",
+                row=rows, col=1,
+            )  # fmt: skip
+        figure.update_yaxes(title="inputs", row=rows, col=1)
+    figure.update_xaxes(title="time", row=rows, col=1)
     return figure
 
 
@@ -242,6 +251,25 @@ def trajectory_section(page: Page, run: RunFiles) -> None:
     with page.beside():
         page.chart("states", panels, "States over time")
         page.chart("space", space_figure(rollout, panels.layout.height), "State space")
+
+
+def inputs_section(page: Page, run: RunFiles) -> None:
+    """What drives the model, and what one unit of each input does in one step."""
+    rollout = run.rollout
+    if rollout is None or not rollout.driven_by:
+        return
+    page.heading("What the inputs do")
+    page.paragraph(
+        "By how much one unit of an input, held from one sample to the next, moves each state in "
+        "that step, at the mean of the training states." + _of_first_seed(run),
+        "caption",
+    )
+    names = list(rollout.driven_by[0]["moves"])[:MOST_STATES]
+    rows = [
+        [Cell(row["name"]), *(Cell(f"{row['moves'][n]:+.3g}", "number") for n in names)]
+        for row in rollout.driven_by
+    ]
+    page.table("inputs", [Cell("input"), *map(Cell, names)], rows)
 
 
 def spectrum_section(page: Page, run: RunFiles) -> None:

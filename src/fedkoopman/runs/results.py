@@ -21,7 +21,7 @@ from fedkoopman.federation.guard.history import trust_entry
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.privacy import privacy_sentence
 from fedkoopman.federation.sites import held_out
-from fedkoopman.koopman.card import state_names
+from fedkoopman.koopman.card import input_rows, state_names
 from fedkoopman.koopman.forecast import ErrorSum, error_sums, noise_of_sums
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.koopman.rollout import better_way, way_errors
@@ -169,11 +169,13 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
             more = {"U": U[window - 1 : -1], "past": U[: window - 1] if window > 1 else None}
         steps = (len(truth) - window) // depth
         free[first::depth] = model.simulate(start, steps, relift=0, **more)
-    anew = {}
+    about: dict[str, Any] = {}
+    if U is not None:
+        about = {"driven_by": input_rows(model), "inputs": _rounded(U)}
     if model.relift_:
         lifted = np.full_like(free, np.nan)
         lifted[first::depth] = model.simulate(start, steps, **more)
-        anew = {"relift": model.relift_, "relifted": _rounded(lifted)}
+        about |= {"relift": model.relift_, "relifted": _rounded(lifted)}
     return {
         "dt": float(experiment.system.dt),
         "depth": depth,
@@ -182,7 +184,7 @@ def rollout_of(experiment: Experiment, model: DeepKoopman) -> dict[str, Any]:
         "truth": _rounded(truth),
         "one_step": _rounded(one_step),
         "free": _rounded(free),
-        **anew,
+        **about,
         "eigenvalues": [[float(v.real), float(v.imag)] for v in model.eigenvalues_],
     }
 

@@ -17,6 +17,7 @@ from fedkoopman.deploy.wire import Acknowledge, Evaluated, Request
 from fedkoopman.errors import ComputationError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
+from fedkoopman.koopman.card import input_rows
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.results import finished_model, summarise
 
@@ -147,5 +148,6 @@ def rollout_of(problem: Problem, model: DeepKoopman) -> dict[str, Any]:
         "truth": [],
         "one_step": [],
         "free": [],
+        **({"driven_by": input_rows(model)} if model.n_inputs_ else {}),
         "eigenvalues": [[float(v.real), float(v.imag)] for v in model.eigenvalues_],
     }
