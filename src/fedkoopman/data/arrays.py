@@ -163,8 +163,8 @@ class Variables(ABC):
             more = len(arrays) - _LISTED
             listed = ", ".join(arrays[:_LISTED]) + (f" and {more} more" if more > 0 else "")
             raise InputError(
-                f"{self.title} holds not one variable of observations but {listed or 'none'}: name the "
-                "observed ones by data.columns"
+                f"{self.title} holds not one variable of observations but {listed or 'none'}: name "
+                "the observed ones by data.columns"
             )
         return tuple(arrays)
 

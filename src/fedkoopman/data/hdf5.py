@@ -1,0 +1,156 @@
+"""HDF5 files: datasets by their paths, read in pieces. Nothing but the file itself is opened.
+
+An HDF5 file may point into other files (external links, external and virtual datasets): such are
+never followed. Read with h5py.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.data.arrays import ROWS, Stored, Variables
+from fedkoopman.data.foreign import package, reading
+from fedkoopman.errors import InputError
+from fedkoopman.paths import shown
+
+MOST_PICKED = 1000
+"""A matrix with more columns has no names for each."""
+
+_LARGE, _SQUEEZED = 10**8, 2000
+"""A dataset of so many bytes that is stored in this fraction of them holds next to nothing: gzip
+squeezes by 1032 at most. Such a file could keep us reading fill values for days."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a variable is in the file.
+
+    Attributes:
+        dataset: its path.
+        shape: of the variable, as users see it.
+        dtype: of its entries, of which texts are "U".
+        field: of a compound dataset; empty for the whole.
+        column: of a matrix; None for all.
+        turned: whether the file's axes are in the opposite order, as MATLAB writes them.
+    """
+
+    dataset: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    field: str = ""
+    column: int | None = None
+    turned: bool = False
+
+
+class Rows(Stored):
+    """A dataset, or one column or field of it, as (T, m)."""
+
+    def __init__(self, path: Path, place: Place, chunks: tuple[int, ...] | None) -> None:
+        self.path, self.place = path, place
+        rows, width = (*place.shape, 1)[:2]
+        # a row of numbers is a vector
+        self.across = rows == 1 and len(place.shape) == 2 and place.column is None
+        shape = (width, 1) if self.across else (rows, 1 if place.column is not None else width)
+        along = (chunks or (ROWS,))[-1 if len(place.shape) > 1 and self._last else 0]
+        super().__init__(shape, place.dtype, -(-ROWS // along) * along)  # whole chunks
+
+    @property
+    def _last(self) -> bool:
+        """Whether time is the last axis in the file."""
+        return self.across != self.place.turned
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        place, cut = self.place, slice(start, stop)
+        with opened(self.path) as file:
+            data = file[place.dataset]
+            data = data.fields(place.field) if place.field else data
+            if len(place.shape) == 1:
+                part = data[cut]
+            elif place.column is None:
+                part = data[:, cut].T if self._last else data[cut]
+            else:
+                part = data[cut, place.column]
+        return np.asarray(part).reshape(stop - start, -1)
+
+
+class Hdf5(Variables):
+    """Variables are datasets, as "group/name", and columns of matrices, as "name[0]"."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of datasets of numbers; columns of matrices and texts are never meant unasked."""
+        with opened(self.path) as file:
+            self._places = dict(self.places(file))
+        meant = {
+            name: place.column is None and not place.field and place.dtype.kind in "fiub"
+            for name, place in self._places.items()
+        }
+        return {name: self._places[name].shape if meant[name] else () for name in self._places}
+
+    def places(self, file: Any) -> Iterator[tuple[str, Place]]:
+        """Every variable of an open file, with where it is."""
+        for path, data in datasets(file):
+            place = Place(path, data.shape, text_or(data.dtype))
+            if data.dtype.names and data.ndim == 1:  # a table, as PyTables and pandas write them
+                for field in data.dtype.names:
+                    kind = text_or(data.dtype[field])
+                    yield f"{path}.{field}", replace(place, dtype=kind, field=field)
+                continue
+            yield path, place
+            if data.ndim == 2 and 1 < data.shape[1] <= MOST_PICKED and place.dtype.kind in "fiub":
+                for j in range(data.shape[1]):
+                    yield f"{path}[{j}]", replace(place, column=j)
+
+    def load(self, names: Sequence[str]) -> Mapping[str, Any]:
+        with opened(self.path) as file:
+            return {name: self.variable(file, name, self._places[name]) for name in names}
+
+    def variable(self, file: Any, name: str, place: Place) -> Any:
+        """Numbers to be read later, texts as they are, or an empty array of what is neither."""
+        data, where = file[place.dataset], f"variable {name!r} of {self.title}"
+        if data.external or data.is_virtual:
+            raise InputError(f"{where} is kept in other files, which are not read: copy it into it")
+        stored = data.id.get_storage_size()
+        if data.nbytes > _LARGE and data.nbytes > _SQUEEZED * stored:
+            raise InputError(
+                f"{where} has {data.size:,} numbers of which {stored:,} bytes are stored: save it "
+                "with the length that was written"
+            )
+        if place.dtype.kind == "U":
+            return self.texts(data, place)
+        if place.dtype.kind not in "fiub":
+            return np.empty(0, place.dtype)
+        if not 0 < len(place.shape) < 3:
+            return np.broadcast_to(np.zeros((), place.dtype), place.shape)  # refused by its shape
+        return Rows(self.path, place, data.chunks)
+
+    def texts(self, data: Any, place: Place) -> np.ndarray:
+        """The texts of a dataset, or of one field of it."""
+        values = data.fields(place.field)[()] if place.field else data[()]
+        decoded = [t.decode() if isinstance(t, bytes) else str(t) for t in np.ravel(values)]
+        return np.array(decoded, dtype=str)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """An open file of h5py; what it raises is told as what is wrong with the file."""
+    title = shown(path)
+    h5py = package("h5py", "hdf5", title)
+    with reading(title, "an HDF5 file", "write it again"), h5py.File(path, "r") as file:
+        yield file
+
+
+def datasets(file: Any) -> Iterator[tuple[str, Any]]:
+    """All datasets that have a shape, with their paths; links are not followed."""
+    found: list[tuple[str, Any]] = []
+    file.visititems(lambda path, item: found.append((path, item)))
+    yield from ((path, item) for path, item in found if getattr(item, "shape", None) is not None)
+
+
+def text_or(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """A type of texts as "U", any other as it is."""
+    texts = dtype.kind == "S" or (dtype.metadata or {}).get("vlen") in (str, bytes)
+    return np.dtype("U") if texts else dtype
