@@ -161,7 +161,8 @@ class Variables(ABC):
         arrays = [name for name in names if np.prod(self._shapes[name]) > 1] or names
         if len(arrays) != 1:
             more = len(arrays) - _LISTED
-            listed = ", ".join(arrays[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+            listed = " ".join(", ".join(arrays[:_LISTED]).split())
+            listed += f" and {more} more" if more > 0 else ""
             raise InputError(
                 f"{self.title} holds not one variable of observations but {listed or 'none'}: name "
                 "the observed ones by data.columns"

@@ -4,6 +4,7 @@ An HDF5 file may point into other files (external links, external and virtual da
 never followed. Read with h5py.
 """
 
+import mmap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.data.arrays import ROWS, Stored, Variables
-from fedkoopman.data.foreign import package, reading
+from fedkoopman.data.foreign import Damaged, package, reading
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
 MOST_PICKED = 1000
 """A matrix with more columns has no names for each."""
 
+_HEAP = b"GCOL\x01\x00\x00\x00"
 _LARGE, _SQUEEZED = 10**8, 2000
 """A dataset of so many bytes that is stored in this fraction of them holds next to nothing: gzip
 squeezes by 1032 at most. Such a file could keep us reading fill values for days."""
@@ -129,17 +131,36 @@ class Hdf5(Variables):
 
     def texts(self, data: Any, place: Place) -> np.ndarray:
         """The texts of a dataset, or of one field of it."""
+        if data.dtype.kind != "S" and not (place.field and data.dtype[place.field].kind == "S"):
+            self._check_texts(data)
         values = data.fields(place.field)[()] if place.field else data[()]
         decoded = [t.decode() if isinstance(t, bytes) else str(t) for t in np.ravel(values)]
         return np.array(decoded, dtype=str)
+
+    def _check_texts(self, data: Any) -> None:
+        """Refuse texts of any length that claim to be longer than the file, or cannot be told.
+
+        The HDF5 library believes them, and takes gigabytes of memory.
+        """
+        offset, each = data.id.get_offset(), np.dtype([("n", "<u4"), ("at", "<u8"), ("i", "<u4")])
+        if offset is None or data.id.get_storage_size() != each.itemsize * data.size:
+            raise InputError(
+                f"{data.name!r} in {self.title} holds texts of any length within chunks or tables: "
+                "save texts of a fixed length (in h5py, dtype 'S20'), or numbers"
+            )
+        told = np.fromfile(self.path, each, data.size, offset=offset)["n"]
+        if told.sum(dtype=np.uint64) > self.path.stat().st_size:
+            raise Damaged(f"a text in {data.name!r} is longer than the file")
+        _check_heaps(self.path)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """An open file of h5py; what it raises is told as what is wrong with the file."""
-    title = shown(path)
+    title, matlab = shown(path), path.suffix.lower() == ".mat"
     h5py = package("h5py", "hdf5", title)
-    with reading(title, "an HDF5 file", "write it again"), h5py.File(path, "r") as file:
+    kind = "a MAT file of version 7.3" if matlab else "an HDF5 file"
+    with reading(title, kind, "write it again"), h5py.File(path, "r") as file:
         yield file
 
 
@@ -147,10 +168,33 @@ def datasets(file: Any) -> Iterator[tuple[str, Any]]:
     """All datasets that have a shape, with their paths; links are not followed."""
     found: list[tuple[str, Any]] = []
     file.visititems(lambda path, item: found.append((path, item)))
-    yield from ((path, item) for path, item in found if getattr(item, "shape", None) is not None)
+    for path, item in found:
+        # a name that is no text comes as bytes; groups have no shape
+        if isinstance(path, str) and getattr(item, "shape", None) is not None:
+            yield path, item
 
 
 def text_or(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A type of texts as "U", any other as it is."""
     texts = dtype.kind == "S" or (dtype.metadata or {}).get("vlen") in (str, bytes)
     return np.dtype("U") if texts else dtype
+
+
+def _check_heaps(path: Path) -> None:
+    """Refuse a file whose heaps of texts are damaged, in which the HDF5 library may never end.
+
+    A heap is a row of texts, each after 16 bytes that end with its length, and filled up to 8
+    bytes. An entry 0 is the rest of the heap.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        start = raw.find(_HEAP)
+        while start >= 0:
+            end = start + int.from_bytes(raw[start + 8 : start + 16], "little")
+            at = start + 16
+            while at + 16 <= min(end, len(raw)):
+                entry = int.from_bytes(raw[at : at + 2], "little")
+                length = int.from_bytes(raw[at + 8 : at + 16], "little")
+                at += 16 + -(-length // 8) * 8 if entry else length or len(raw)
+            if at > end or end > len(raw) or end - at >= 16:
+                raise Damaged(f"its texts at byte {start:,} are damaged")
+            start = raw.find(_HEAP, start + 1)
