@@ -20,9 +20,16 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from fedkoopman.data.foreign import package, quietly
 
 Columns = Mapping[str, np.ndarray]
+Topics = Mapping[str, tuple[np.ndarray, Columns]]
+"""Instants in seconds, and columns, by topic."""
 START = 1_700_000_000 * 10**9
 """Nanoseconds since 1970 at which recordings of ROS begin."""
 STEP = 0.5
+
+
+def regular(columns: Columns) -> tuple[np.ndarray, Columns]:
+    """Columns with an instant every `STEP`."""
+    return np.arange(len(next(iter(columns.values())))) * STEP, columns
 
 
 def write_hdf5(path: Path, columns: Columns, **options: Any) -> None:
@@ -68,58 +75,65 @@ ULOG_HEAD = b"ULog\x01\x12\x35\x01" + bytes(8)
 
 
 def write_ulog(path: Path, columns: Columns) -> None:
-    """One topic z with an instant, numbers and, as loggers do, a text and a byte of padding."""
-    fields = "".join(f"double {name};" for name in columns) + "char[2] word;uint8_t[1] _padding0;"
-    written = [
-        ULOG_HEAD,
-        ulog_message("B", bytes(40)),
-        ulog_message("F", f"z:uint64_t timestamp;{fields}".encode()),
-        ulog_message("I", b"\x0achar[3] sysPX4"),
-        ulog_message("A", struct.pack("<BH", 0, 3) + b"z"),
-    ]
-    for i, row in enumerate(zip(*columns.values(), strict=True)):
-        instant = struct.pack("<HQ", 3, round(i * STEP * 1e6))
-        content = instant + struct.pack(f"<{len(row)}d", *row) + b"ok"
-        written.append(ulog_message("D", content))
-    path.write_bytes(b"".join(written))
+    write_ulog_topics(path, {"z": regular(columns)})
 
 
-def _store(columns: Columns, stores: Stores) -> tuple[Any, str]:
-    store, name = get_typestore(stores), "lab_msgs/msg/Sample"
+def write_ulog_topics(path: Path, topics: Topics) -> None:
+    """Topics with an instant, numbers and, as loggers do, a text and a byte of padding."""
+    written, data = [ULOG_HEAD, ulog_message("B", bytes(40))], []
+    for key, (topic, (instants, columns)) in enumerate(topics.items()):
+        fields = "".join(f"double {name};" for name in columns)
+        end = "char[2] word;uint8_t[1] _padding0;"
+        written.append(ulog_message("F", f"{topic}:uint64_t timestamp;{fields}{end}".encode()))
+        data.append(ulog_message("A", struct.pack("<BH", 0, key) + topic.encode()))
+        for instant, row in zip(instants, zip(*columns.values(), strict=True), strict=True):
+            begin = struct.pack("<HQ", key, round(instant * 1e6))
+            data.append(ulog_message("D", begin + struct.pack(f"<{len(row)}d", *row) + b"ok"))
+    path.write_bytes(b"".join([*written, ulog_message("I", b"\x0bchar[3] sysPX4"), *data]))
+
+
+def _typed(store: Any, topic: str, columns: Columns) -> str:
+    """The type of a topic's messages: a text and numbers."""
+    name = f"lab_msgs/msg/{topic.title()}"
     text = "string word\n" + "".join(f"float64 {column}\n" for column in columns)
     store.register(get_types_from_msg(text, name))
-    return store, name
+    return name
 
 
-def _messages(store: Any, name: str, columns: Columns) -> Any:
-    for i, row in enumerate(zip(*columns.values(), strict=True)):
-        yield START + round(i * STEP * 1e9), store.types[name]("odd", *map(float, row))
+def _write_bag(bag: Any, topics: Topics, store: Any, serialize: Callable[..., Any]) -> None:
+    written = []
+    for topic, (instants, columns) in topics.items():
+        name = _typed(store, topic, columns)
+        connection = bag.add_connection(f"/{topic}", name, typestore=store)
+        for instant, row in zip(instants, zip(*columns.values(), strict=True), strict=True):
+            message = store.types[name]("odd", *map(float, row))
+            at = START + round(instant * 1e9)
+            written.append((at, connection, bytes(serialize(message, name))))
+    for at, connection, raw in sorted(written, key=lambda one: one[0]):
+        bag.write(connection, at, raw)
 
 
-def write_bag1(path: Path, columns: Columns) -> None:
-    store, name = _store(columns, Stores.ROS1_NOETIC)
+def write_bag1_topics(path: Path, topics: Topics) -> None:
+    store = get_typestore(Stores.ROS1_NOETIC)
     with rosbag1.Writer(path) as bag:
-        connection = bag.add_connection("/z", name, typestore=store)
-        for instant, message in _messages(store, name, columns):
-            bag.write(connection, instant, store.serialize_ros1(message, name))
+        _write_bag(bag, topics, store, store.serialize_ros1)
 
 
-def _write_bag2(path: Path, columns: Columns, plugin: Any) -> None:
-    store, name = _store(columns, Stores.ROS2_HUMBLE)
-    folder = path.parent / f"{path.stem}-bag"
+def write_bag2_topics(path: Path, topics: Topics) -> None:
+    kind = rosbag2.StoragePlugin
+    plugin = kind.SQLITE3 if path.suffix == ".db3" else kind.MCAP
+    store, folder = get_typestore(Stores.ROS2_HUMBLE), path.parent / f"{path.stem}-bag"
     with rosbag2.Writer(folder, version=9, storage_plugin=plugin) as bag:
-        connection = bag.add_connection("/z", name, typestore=store)
-        for instant, message in _messages(store, name, columns):
-            bag.write(connection, instant, store.serialize_cdr(message, name))
+        _write_bag(bag, topics, store, store.serialize_cdr)
     (folder / f"{folder.name}{path.suffix}").rename(path)
 
 
-def write_db3(path: Path, columns: Columns) -> None:
-    _write_bag2(path, columns, rosbag2.StoragePlugin.SQLITE3)
+def write_bag1(path: Path, columns: Columns) -> None:
+    write_bag1_topics(path, {"z": regular(columns)})
 
 
-def write_mcap(path: Path, columns: Columns) -> None:
-    _write_bag2(path, columns, rosbag2.StoragePlugin.MCAP)
+def write_bag2(path: Path, columns: Columns) -> None:
+    write_bag2_topics(path, {"z": regular(columns)})
 
 
 def write_mcap_json(path: Path, columns: Columns, **options: Any) -> None:
@@ -129,14 +143,14 @@ def write_mcap_json(path: Path, columns: Columns, **options: Any) -> None:
         writer.start()
         schema = writer.register_schema("sample", "jsonschema", b"{}")
         channel = writer.register_channel("/z", "json", schema)
-        for i, row in enumerate(zip(*columns.values(), strict=True)):
-            instant = START + round(i * STEP * 1e9)
+        for at, row in zip(regular(columns)[0], zip(*columns.values(), strict=True), strict=True):
+            instant = START + round(at * 1e9)
             data = json.dumps(dict(zip(columns, map(float, row), strict=True))).encode()
             writer.add_message(channel, instant, data, instant)
         writer.finish()
 
 
-def write_wfdb(path: Path, columns: Columns, gain: float = 1e6) -> None:
+def write_wfdb(path: Path, columns: Columns) -> None:
     with quietly():
         wfdb = package("wfdb", "wfdb", "")
         wfdb.wrsamp(
@@ -146,7 +160,7 @@ def write_wfdb(path: Path, columns: Columns, gain: float = 1e6) -> None:
             sig_name=list(columns),
             p_signal=np.column_stack(list(columns.values())),
             fmt=["32"] * len(columns),
-            adc_gain=[gain] * len(columns),
+            adc_gain=[1e6] * len(columns),
             baseline=[0] * len(columns),
             write_dir=str(path.parent),
         )
@@ -194,13 +208,19 @@ class Kept(NamedTuple):
 KEPT = {
     "bag": Kept(write_bag1, "/z/"),
     "bdf": Kept(write_edf, gaps=False, error=1e-9),
-    "db3": Kept(write_db3, "/z/"),
+    "db3": Kept(write_bag2, "/z/"),
     "edf": Kept(write_edf, gaps=False, error=6e-4),
     "h5": Kept(write_hdf5, labels=True),
     "hdf5": Kept(write_hdf5, labels=True),
     "hea": Kept(write_wfdb),
     "mat73": Kept(write_mat73, labels=True),
-    "mcap": Kept(write_mcap, "/z/"),
+    "mcap": Kept(write_bag2, "/z/"),
     "ulg": Kept(write_ulog, "z."),
 }
 """By suffix; "mat73" is the newer form of "mat"."""
+TOPICS = {
+    "bag": write_bag1_topics,
+    "db3": write_bag2_topics,
+    "mcap": write_bag2_topics,
+    "ulg": write_ulog_topics,
+}

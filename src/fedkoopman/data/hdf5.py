@@ -76,7 +76,7 @@ class Rows(Stored):
                 part = data[:, cut].T if self._last else data[cut]
             else:
                 part = data[cut, place.column]
-        return np.asarray(part).reshape(stop - start, -1)
+        return np.asarray(part).reshape(stop - start, self.shape[1])
 
 
 class Hdf5(Variables):
