@@ -24,7 +24,7 @@ MOST_ENTRIES = 1000
 _TIME = [("sec", (1, ("int32", 0))), ("nanosec", (1, ("uint32", 0)))]
 BUILT_IN = {"builtin_interfaces/msg/Time": _TIME, "builtin_interfaces/msg/Duration": _TIME}
 """What ROS 1 does not define in its files."""
-_HEADER = "std_msgs/msg/Header"
+_HEADER, _FILLER = "std_msgs/msg/Header", "structure_needs_at_least_one_member"
 _BASE, _NAME, _ARRAY, _SEQUENCE = 1, 2, 3, 4  # rosbags.interfaces.Nodetype
 _FORMATS = {
     "bool": "B", "byte": "B", "char": "B", "octet": "B", "int8": "b", "uint8": "B", "int16": "h",
@@ -62,7 +62,11 @@ class Type:
     def _message(self, cursor: "_Cursor", name: str, path: str) -> Iterator[tuple[str, Any]]:
         if name not in self.definitions:
             raise Damaged(f"the type {name} is not defined in it")
-        for field, (node, detail) in self.definitions[name]:
+        # in CDR no message is without a byte
+        for field, (node, detail) in self.definitions[name] or [(_FILLER, (_BASE, ("uint8", 0)))]:
+            if field == _FILLER:
+                cursor.skip(int(self.cdr))
+                continue
             inner = f"{path}.{field}" if path else field
             if node not in (_ARRAY, _SEQUENCE):
                 yield from self._one(cursor, node, detail, inner)
