@@ -176,8 +176,8 @@ def datasets(file: Any) -> Iterator[tuple[str, Any]]:
 
 def text_or(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """A type of texts as "U", any other as it is."""
-    texts = dtype.kind == "S" or (dtype.metadata or {}).get("vlen") in (str, bytes)
-    return np.dtype("U") if texts else dtype
+    about: dict[str, Any] = dict(dtype.metadata or {})
+    return np.dtype("U") if dtype.kind == "S" or about.get("vlen") in (str, bytes) else dtype
 
 
 def _check_heaps(path: Path) -> None:

@@ -50,7 +50,8 @@ class Mat73(Hdf5):
         if data.dtype.kind != "O":
             return _rows_of(data)
         cells = [data.file[reference] for reference in np.ravel(data[()])]
-        found = [_rows_of(cell) if _class_of(cell) == "char" else [] for cell in cells]
+        none = np.array([], dtype=str)
+        found = [_rows_of(cell) if _class_of(cell) == "char" else none for cell in cells]
         return np.array([rows[0] if len(rows) == 1 else "" for rows in found], dtype=str)
 
 
