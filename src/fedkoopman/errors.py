@@ -123,4 +123,5 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     more = len(names) - _LISTED
     listed = ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+    listed = " ".join(listed.split())  # names that come from a damaged file may hold anything
     return InputError(f"unknown {kind} {short(name)}: {hint}known: {listed or 'none'}")

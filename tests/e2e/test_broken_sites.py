@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pa_parquet
 import pytest
+from reference.recordings import write_hdf5
 from safetensors.numpy import save as tensors
 from scipy.io import savemat
 
@@ -548,8 +549,18 @@ def constant() -> None:
         path.write_text("\n".join([head, *rows]) + "\n", encoding="utf-8")
 
 
+def in_hdf5() -> None:
+    """The same swings, each in a group of an HDF5 file, with its own instants."""
+    for path in sorted(Path("lab-a/data").glob("*.csv")):
+        time, angle = np.genfromtxt(path, delimiter=",", skip_header=1).T
+        write_hdf5(path.with_suffix(".h5"), {"time": time, "swing/angle_deg": angle})
+    swap(A, "data/*.csv", "data/*.h5")()
+    swap(A, '["angle_deg"]', '["swing/angle_deg"]')()
+
+
 NOTICED = {
     "sound": Noticed(("10 segments (2 held out)", "verdict: consistent"), sound),
+    "hdf5": Noticed(("10 segments (2 held out)", "verdict: consistent"), in_hdf5),
     "constant": Noticed(("angle_deg is 0.0872665 throughout: check the sensor",), constant),
     "degrees": Noticed(
         ("the model does not explain the data", "units", "8 of 8 segments", "data.scale"),
@@ -567,8 +578,8 @@ NOTICED = {
         put(SWING, SHORT),
     ),
 }
-LONG = {"constant", "short-segment"}
-"""Their filters are compiled for no other test."""
+LONG = {"constant", "short-segment", "hdf5"}
+"""Their filters are compiled for no other test, or another test reads the format."""
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pa_parquet
 import pytest
+from reference.recordings import write_hdf5
 
 import fedkoopman as fk
 from fedkoopman.cli import estimate as verb
@@ -44,7 +45,7 @@ def expected(z: np.ndarray, **options: object) -> fk.Estimates:
     return fk.estimate(system, sensor, z, observation_noise=0.5, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("suffix", ["csv", "parquet", "npy", "npz"])
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "npy", "npz", "h5"])
 def test_every_input_format(site, z: np.ndarray, suffix: str) -> None:
     if suffix == "parquet":
         pa_parquet.write_table(pa.table({"z1": z[:, 0], "z2": z[:, 1]}), "z.parquet")
@@ -52,6 +53,8 @@ def test_every_input_format(site, z: np.ndarray, suffix: str) -> None:
         np.save("z.npy", z)
     elif suffix == "npz":
         np.savez("z.npz", z)
+    elif suffix == "h5":
+        write_hdf5(Path("z.h5"), {"run/z": z, "rate": np.array(50.0)})
     outcome = site.run("estimate", f"z.{suffix}", *OPTIONS, "--out", "states.csv")
     assert (outcome.code, outcome.err) == (0, "")
     table = read(Path("states.csv"))

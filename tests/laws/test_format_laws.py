@@ -4,6 +4,7 @@ A format is read by its own class; which columns are what is settled as for a si
 """
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,17 +13,35 @@ import pyarrow.parquet as pa_parquet
 import pytest
 import scipy.io
 from reference.extension import member
+from reference.recordings import KEPT, STEP, Kept
 
 from fedkoopman.config.formats import FORMATS, Wanted
 from fedkoopman.errors import InputError
 
 EVERY = {name: FORMATS.find(name) for name in FORMATS}
 EVERY["jsonl"] = member("json_lines", "FORMAT")
+EVERY["mat73"] = EVERY["mat"]
 ROWS = 60
 LABELS = np.repeat(["a", "b", "c"], 20)
-TIME, X = np.arange(ROWS) * 0.5, np.random.default_rng(0).normal(size=(ROWS, 2)).round(6)
+TIME, X = np.arange(ROWS) * STEP, np.random.default_rng(0).normal(size=(ROWS, 2)).round(6)
 X[[3, 25, 59], [0, 1, 0]] = np.nan
-WANTED = Wanted(columns=("y", "x"), segment="s", time="t")
+PLAIN = Kept(lambda path, columns: None, labels=True)
+"""What CSV and its like keep: everything."""
+
+
+def kept(name):
+    return KEPT.get(name, PLAIN)
+
+
+def observed(name):
+    return X if kept(name).gaps else np.nan_to_num(X)
+
+
+def wanted_of(name):
+    """Formats that know instants of their own call them `time`."""
+    one = kept(name)
+    columns = (f"{one.before}y", f"{one.before}x")
+    return Wanted(columns, segment=f"{one.before}s", time="t" if one.labels else "time")
 
 
 def cells():
@@ -58,6 +77,16 @@ WRITERS = {
 """The same rows in every format; an NPY file knows no names, and so no times."""
 
 
+def write_kept(name, path):
+    x, columns = observed(name), cells()
+    if not kept(name).labels:
+        columns = {"s": np.repeat([0.0, 1.0, 2.0], 20)}
+    kept(name).write(path, columns | {"x": x[:, 0], "y": x[:, 1]})
+
+
+WRITERS |= {name: partial(write_kept, name) for name in KEPT}
+
+
 def test_every_format_has_a_writer_here():
     assert set(WRITERS) == set(EVERY)
 
@@ -69,11 +98,13 @@ def name(request):
 
 @pytest.fixture
 def file(name: str, tmp_path: Path) -> Path:
-    WRITERS[name](tmp_path / f"z.{name}")
-    return tmp_path / f"z.{name}"
+    path = tmp_path / f"z.{name.removesuffix('73')}"
+    WRITERS[name](path)
+    return path
 
 
-def read(name, path, block_bytes, wanted=WANTED):
+def read(name, path, block_bytes, wanted=None):
+    wanted = wanted or wanted_of(name)
     found = EVERY[name](path, wanted.columns)
     named = wanted if found.names else Wanted()
     return found, list(found.blocks(named, block_bytes))
@@ -87,12 +118,17 @@ def test_the_rows_are_the_same_in_blocks_of_any_size(name, file, block_bytes):
         by_segment.setdefault(block.label or str(block.source), []).append(block)
     assert len(by_segment) == 3
     got = np.concatenate([one.observed for group in by_segment.values() for one in group])
-    np.testing.assert_array_equal(got, X[:, ::-1])
+    np.testing.assert_allclose(got, observed(name)[:, ::-1], rtol=0, atol=kept(name).error)
     assert got.dtype == np.float64
     if found.names:
-        assert set(found.names) == {"s", "t", "x", "y"}
-        assert list(by_segment) == ["a", "b", "c"]
-        assert {one.channels for one in blocks} == {("y", "x")}
+        wanted = wanted_of(name)
+        assert set(found.names) - {"z.timestamp"} == {
+            *wanted.columns,
+            wanted.segment,
+            wanted.time,
+        }
+        assert list(by_segment) == (["a", "b", "c"] if kept(name).labels else ["0", "1", "2"])
+        assert {one.channels for one in blocks} == {wanted.columns}
         np.testing.assert_array_equal(np.concatenate([one.times for one in blocks]), TIME)
 
 
@@ -116,12 +152,12 @@ def test_an_unknown_column_is_refused_in_one_line(name, file):
     if not EVERY[name](file, ()).names:
         return
     with pytest.raises(InputError, match="'z'") as caught:
-        read(name, file, 100, Wanted(columns=("x", "z")))
+        read(name, file, 100, Wanted(columns=(f"{kept(name).before}x", "z")))
     assert "\n" not in str(caught.value) and file.name in str(caught.value)
 
 
 def test_a_damaged_file_is_refused_in_one_line(name, tmp_path):
-    path = tmp_path / f"z.{name}"
+    path = tmp_path / f"z.{name.removesuffix('73')}"
     path.write_bytes(b"\x00\xff\x00 no data")
     with pytest.raises(InputError) as caught:
         read(name, path, 100, Wanted(columns=("x",)))

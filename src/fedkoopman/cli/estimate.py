@@ -41,7 +41,8 @@ def estimate(
         Path,
         typer.Argument(
             help="Observations: CSV, Parquet or MAT with named columns, NPY or NPZ with (T, m) or "
-            "(B, T, m) arrays. Blank and NaN are missing.",
+            "(B, T, m) arrays; HDF5, ULog, ROS bags, MCAP, WFDB, EDF and BDF with their extras. "
+            "Blank and NaN are missing.",
         ),
     ],
     system: Annotated[

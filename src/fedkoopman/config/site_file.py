@@ -46,14 +46,14 @@ class DataSection(Section):
     files: tuple[str, ...] = key(
         MISSING,
         Names("a file or a pattern such as data/*.csv, or a list of them", single=True, least=1),
-        "The site's files, relative to this one: CSV, Parquet, NPY, NPZ or MAT, or a format that "
-        "another package adds",
+        "The site's files, relative to this one: CSV, Parquet, NPY, NPZ, MAT, HDF5, ULog, ROS "
+        "bags, MCAP, WFDB, EDF or BDF, or a format that another package adds",
     )
     columns: tuple[str, ...] = key(
         (),
         Names("a list of names"),
-        "Observed columns in the sensor's order (in MAT, variables); empty for plain arrays, and "
-        "for tables of nothing else",
+        "Observed columns in the sensor's order (in MAT, variables; in bags, topics with "
+        "fields); empty for plain arrays, and for tables of nothing else",
     )
     segment: str = key(
         AUTO,

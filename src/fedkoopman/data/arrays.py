@@ -21,8 +21,40 @@ from fedkoopman.paths import shown
 NUMPY_DAMAGE = (ValueError, OSError, EOFError, BadZipFile, ZlibError)
 """What NumPy raises at a file that is not whole, or not its own."""
 
-_ROWS = 65_536
+ROWS = 65_536
 """Rows that are read from disk at once."""
+
+_LISTED = 20
+"""Variables that a message names, at most."""
+
+
+class Stored(ABC):
+    """A matrix (T, m) of which some rows at a time are read from disk.
+
+    Attributes:
+        shape: (T, m); a vector has m = 1.
+        dtype: of what is stored.
+        step: how many rows are best read at once.
+    """
+
+    ndim = 2
+
+    def __init__(self, shape: tuple[int, int], dtype: np.dtype[Any], step: int = ROWS) -> None:
+        self.shape, self.dtype, self.step = shape, dtype, step
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows from one to before another."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        start, stop, _ = rows.indices(len(self))
+        return self.read(start, stop)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.asarray(self.read(0, len(self)), dtype)
 
 
 class Arrays(ABC):
@@ -56,9 +88,9 @@ class Arrays(ABC):
             raise InputError(f"{source} has shape {part.shape}: it needs at least one sample")
         channels = tuple(f"component {j + 1}" for j in range(part.shape[1]))
         label = name if count > 1 else None
-        for start in range(0, max(len(part), 1), _ROWS):
-            rows = np.asarray(part[start : start + _ROWS], dtype=np.float64)
-            read = (place + min(1.0, (start + _ROWS) / max(len(part), 1))) / count
+        for start in range(0, max(len(part), 1), ROWS):
+            rows = np.asarray(part[start : start + ROWS], dtype=np.float64)
+            read = (place + min(1.0, (start + ROWS) / max(len(part), 1))) / count
             yield Block(source, label, start + 1, channels, rows, None, None, read)
 
 
@@ -77,7 +109,7 @@ class Variables(ABC):
 
     @abstractmethod
     def load(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """Read variables that are there."""
+        """Read variables that are there: arrays, or `Stored` ones of which rows are read later."""
 
     def blocks(self, wanted: Wanted, block_bytes: int) -> Iterator[Block]:
         del block_bytes
@@ -88,24 +120,27 @@ class Variables(ABC):
             if name not in self.names:
                 raise unknown_name(f"variable of {self.title}", name, self.names)
         found = self.load(needed)
-        values, width = self._columns(found, observed, aside)
+        columns = self._columns(found, observed, aside)
+        rows, width = columns[0].shape
         channels = observed if width == 1 else tuple(f"{observed[0]} {j + 1}" for j in range(width))
         starts, labels = [0], None
         if wanted.segment:
-            labels = self._labels(found[wanted.segment], wanted.segment, len(values))
+            labels = self._labels(found[wanted.segment], wanted.segment, rows)
             starts += (np.flatnonzero(labels[1:] != labels[:-1]) + 1).tolist()
-        for start, end in pairwise([*starts, len(values)]):
+        step = max(getattr(column, "step", ROWS) for column in columns)
+        for start, end in _pieces([*starts, rows], step):
             label = None if labels is None else str(labels[start])
-            part, read = values[start:end], end / max(len(values), 1)
+            parts = [np.asarray(column[start:end], dtype=np.float64) for column in columns]
+            values, read = np.concatenate(parts, axis=1), end / max(rows, 1)
             yield Block.of_columns(
-                Source(self.path), label, start + 1, channels, part, wanted, read
+                Source(self.path), label, start + 1, channels, values, wanted, read
             )
 
     def _columns(
         self, found: Mapping[str, Any], observed: tuple[str, ...], aside: tuple[str, ...]
-    ) -> tuple[np.ndarray, int]:
-        """Values (T, k) of the observed variables and the others, and the width of the first."""
-        parts: dict[str, np.ndarray] = {}
+    ) -> list[np.ndarray | Stored]:
+        """The observed variables and the others, each (T, 1), or (T, m) where one is observed."""
+        parts: dict[str, np.ndarray | Stored] = {}
         for name in (*observed, *aside):
             parts[name] = part = _column(found[name], f"variable {name!r} of {self.title}")
             if part.shape[1] != 1 and (name,) != observed:
@@ -118,18 +153,19 @@ class Variables(ABC):
                     f"variable {name!r} of {self.title} has {len(part)} samples but "
                     f"{observed[0]!r} has {len(parts[observed[0]])}: give them the same length"
                 )
-        values = np.column_stack(list(parts.values())).astype(np.float64, copy=False)
-        return values, parts[observed[0]].shape[1]
+        return list(parts.values())
 
     def _only(self, aside: Sequence[str]) -> tuple[str, ...]:
         """The one variable that can be the observations; single numbers are settings."""
         names = [name for name in self.names if name not in (*aside, *BOOKKEEPING)]
         arrays = [name for name in names if np.prod(self._shapes[name]) > 1] or names
         if len(arrays) != 1:
-            listed = ", ".join(arrays) or "none"
+            more = len(arrays) - _LISTED
+            listed = " ".join(", ".join(arrays[:_LISTED]).split())
+            listed += f" and {more} more" if more > 0 else ""
             raise InputError(
-                f"{self.title} holds not one variable of observations but {listed}: name the "
-                "observed ones by data.columns"
+                f"{self.title} holds not one variable of observations but {listed or 'none'}: name "
+                "the observed ones by data.columns"
             )
         return tuple(arrays)
 
@@ -161,8 +197,18 @@ class Variables(ABC):
         return labels
 
 
-def _column(array: Any, name: str) -> np.ndarray:
+def _pieces(marks: Sequence[int], step: int) -> Iterator[tuple[int, int]]:
+    """From each mark to the next, in pieces of at most `step` rows."""
+    for start, end in pairwise(marks):
+        for at in range(start, max(end, start + 1), step):
+            yield at, min(at + step, end)
+
+
+def _column(array: Any, name: str) -> np.ndarray | Stored:
     """A row or a column of numbers (MATLAB knows no other vectors) as (T, 1), a matrix as it is."""
+    if isinstance(array, Stored):
+        check_numbers(array, name)
+        return array
     found = as_samples(array, name)
     return found.T if found.shape[0] == 1 else found
 
@@ -182,8 +228,8 @@ def as_samples(array: Any, name: str) -> np.ndarray:
 
 def check_numbers(array: Any, name: str) -> None:
     """Refuse what does not hold real numbers."""
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiub":
-        held = array.dtype if isinstance(array, np.ndarray) else type(array).__name__
+    if not isinstance(array, np.ndarray | Stored) or array.dtype.kind not in "fiub":
+        held = array.dtype if isinstance(array, np.ndarray | Stored) else type(array).__name__
         held = "a cell array or Python objects" if str(held) == "object" else held
         raise InputError(f"{name} holds {held}, not numbers: save it as float64")
 

@@ -418,7 +418,7 @@ def test_a_message_names_the_path_as_the_user_would(
             {},
             "version 7.3",
         ),
-        ("z.mat", b"\x89HDF\r\n\x1a\n" + b" " * 500, {}, "save it in MATLAB with the option -v7"),
+        ("z.mat", b"\x89HDF\r\n\x1a\n" + b" " * 500, {}, "z.mat is not a MAT file of version 7.3"),
     ],
 )
 def test_a_file_that_is_not_what_its_suffix_says_is_refused(

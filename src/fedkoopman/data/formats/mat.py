@@ -1,9 +1,12 @@
-"""MAT files up to version 7: variables that are columns, or one matrix of observations."""
+"""MAT files of every version: variables that are columns, or one matrix of observations."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from fedkoopman.data.arrays import Variables
+from fedkoopman.data.matlab import Mat73
+from fedkoopman.data.row_blocks import Recording
 from fedkoopman.errors import InputError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
@@ -25,20 +28,20 @@ class Mat(Variables):
 
     def _read(self, read: Callable[[BinaryIO], Any]) -> Any:
         with self.path.open("rb") as file:
-            head = file.read(1024)
-            if head.startswith(b"MATLAB 7.3") or _HDF5 in (head[:8], head[512:520]):
-                raise InputError(
-                    f"{self.title} is a MAT file of version 7.3, which we do not read: save it in "
-                    "MATLAB with the option -v7"
-                )
-            file.seek(0)
             try:
                 return read(file)
             except Exception as error:  # whatever a damaged file makes of SciPy's parser
                 raise InputError(
-                    f"{self.title} is not a MAT file, or not whole: save it in MATLAB with the "
-                    "option -v7"
+                    f"{self.title} is not a MAT file, or not whole: save it in MATLAB again"
                 ) from error
 
 
-FORMAT = Mat
+def _open(path: Path, columns: Sequence[str]) -> Recording:
+    """By what the file begins with: version 7.3 is HDF5."""
+    with path.open("rb") as file:
+        head = file.read(1024)
+    newer = head.startswith(b"MATLAB 7.3") or _HDF5 in (head[:8], head[512:520])
+    return Mat73(path, columns) if newer else Mat(path, columns)
+
+
+FORMAT = _open

@@ -1,0 +1,5 @@
+"""HDF5 files with their short suffix."""
+
+from fedkoopman.data.hdf5 import Hdf5
+
+FORMAT = Hdf5
