@@ -224,7 +224,6 @@ class SiteFile(Section):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "path", Path(self.path))
-        self.mqtt.check_data(self.data)
         count = len(self.data.columns)
         # a single column may be a matrix, in files of variables, unless it has a scale of its own
         if count > 1 or (count and isinstance(self.data.scale, tuple)):
@@ -260,7 +259,9 @@ class SiteFile(Section):
             raise InputError('data.files is missing: give a pattern, as files = "data/*.csv"')
         if "sensor" not in table:
             raise InputError(f"sensor is missing: give {Sensor(own=True).allows}")
-        return cls(**table, path=path)
+        made = cls(**table, path=path)
+        made.mqtt.check_data(made.data)
+        return made
 
     @property
     def folder(self) -> Path:

@@ -80,6 +80,7 @@ class Receiver:
                 failed = str(error)
                 stop.wait(1.0)
         if self._connected:
+            self._client.on_disconnect = None
             self._client.disconnect()
 
     def status(self) -> dict[str, Any]:

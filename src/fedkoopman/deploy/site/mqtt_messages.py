@@ -106,7 +106,7 @@ class Layout:
         try:
             rows = [row for row in csv.reader(io.StringIO(payload.decode())) if row]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise InputError(f"is no CSV in UTF-8: {error}") from error
+            raise InputError(f"is no CSV in UTF-8 ({error}): send lines of numbers") from error
         for row in rows:
             if len(row) != len(self.cells):
                 raise InputError(
@@ -197,9 +197,10 @@ def _objects(payload: bytes) -> list[Mapping[str, Any]]:
         found = json.loads(payload.decode())
     except (ValueError, RecursionError) as error:
         cause = " ".join(str(error).split())[:80]
-        raise InputError(f"is no JSON in UTF-8 ({cause}): it begins {short(payload[:40])}") from (
-            error
-        )
+        raise InputError(
+            f"begins {short(payload[:40])} and is no JSON in UTF-8 ({cause}): send an object of "
+            "numbers by name"
+        ) from error
     tables = found if isinstance(found, list) else [found]
     for table in tables:
         if not isinstance(table, dict):
