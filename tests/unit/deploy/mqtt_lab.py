@@ -47,7 +47,11 @@ class Broker:
     """mosquitto, on a port of its own."""
 
     def __init__(self, folder: Path, more: str = "") -> None:
-        folder.mkdir(parents=True)
+        """Arguments:
+
+        more: settings, beside the usual ones or in their place.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
         self.folder, self.port = folder, free_port()
         text = SETTINGS.format(port=self.port, folder=folder) + more
         if os.getuid() == 0:
@@ -151,7 +155,7 @@ def mqtt_site(folder: Path, port: int, data: str = "", **mqtt: Any) -> SiteFile:
     keys = {"host": "127.0.0.1", "port": port, "topics": "lab/pendulum", "samples": 40} | mqtt
     lines = [f"{key} = {json.dumps(value)}" for key, value in keys.items()]
     (folder / "site.toml").write_text(
-        'name = "lab-a"\n[data]\nfiles = "data/*.csv"\ncolumns = ["x", "v"]\nheld_out = 0.34\n'
+        'name = "lab-a"\n[data]\nfiles = "data/*.csv"\ncolumns = ["x", "v"]\n'
         f'{data}\n[sensor]\nkind = "identity"\n[noise]\nobservation = 1e-4\nprocess = 1e-6\n'
         "[initial]\nmean = 0.0\ncov = 1.0\n[mqtt]\n" + "\n".join(lines) + "\n",
         encoding="utf-8",

@@ -1,13 +1,17 @@
 """Samples through a real broker: none is lost or counted twice, whoever is killed."""
 
+import json
 import logging
 import random
+import re
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +25,18 @@ from unit.deploy.mqtt_lab import (
     payload,
     until,
 )
-from unit.deploy.site_lab import make_study, recording
+from unit.deploy.site_lab import Process, make_study, recording
 
+from fedkoopman.cli import main
 from fedkoopman.config.site_file import SiteFile
+from fedkoopman.deploy.provisioning.certificates import authority, server_certificate
 from fedkoopman.deploy.site import mqtt as receiving_module
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.live import Live
 from fedkoopman.deploy.site.mqtt import Receiver
 from fedkoopman.deploy.site.store import Store, StoreError, reading
+from fedkoopman.deploy.wire import Acknowledge, Poll, Polled
 from fedkoopman.errors import InputError
 
 TOPIC = "lab/pendulum"
@@ -191,6 +198,106 @@ def test_a_topic_that_is_no_longer_wanted_is_unsubscribed(
         until(lambda: receiver.status()["mqtt_samples"] == 1)
         sender.finish()
         assert receiver._journal.open_topics() == [TOPIC]
+
+
+@needs_broker
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # paho's socket
+def test_with_tls_and_a_password_which_stands_in_no_log(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setattr(receiving_module, "LONGEST_WAIT", 0.2)
+    monkeypatch.setenv("LAB_PASSWORD", "open sesame")
+    folder, site_folder = tmp_path / "broker", tmp_path / "lab-a"
+    folder.mkdir()
+    site_folder.mkdir()
+    now = datetime.now(UTC)
+    key, certificate = authority("lab", now)
+    server_key, server = server_certificate(key, certificate, ["127.0.0.1"], now)
+    (folder / "key.pem").write_bytes(server_key)
+    (folder / "server.pem").write_bytes(server)
+    (site_folder / "ca.pem").write_bytes(certificate)
+    passwords = folder / "passwords"
+    passwords.write_text("lab-a:open sesame\n")
+    subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True, timeout=30)
+    broker = Broker(
+        folder,
+        f"certfile {folder}/server.pem\nkeyfile {folder}/key.pem\n"
+        f"allow_anonymous false\npassword_file {passwords}\n",
+    )
+    try:
+        (site_folder / "secret").write_text("let me in\n")
+        secret = {"tls": True, "ca": "ca.pem", "username": "lab-a"}
+        wrong = mqtt_site(site_folder, broker.port, password_file="secret", **secret)
+        with receiving(wrong, store) as receiver:
+            until(lambda: "the broker refuses us: Not authorized" in receiver.status()["mqtt"])
+        right = mqtt_site(site_folder, broker.port, password_variable="LAB_PASSWORD", **secret)
+        with receiving(right, store) as receiver:
+            until(lambda: receiver.status()["mqtt"] == f"connected to 127.0.0.1:{broker.port}")
+        distrusted = mqtt_site(site_folder, broker.port, **secret | {"ca": ""})
+        with receiving(distrusted, store) as receiver:
+            until(lambda: "CERTIFICATE_VERIFY_FAILED" in receiver.status()["mqtt"])
+    finally:
+        broker.kill()
+    assert "let me in" not in caplog.text and "sesame" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"username": "a", "password_variable": "NOT_SET_ANYWHERE"}, "NOT_SET_ANYWHERE, which is"),
+        ({"username": "a", "password_file": "nowhere"}, "cannot read mqtt.password_file: No such"),
+        ({"username": "a", "password_file": "empty"}, "holds no line of text"),
+        ({"tls": True, "ca": "nowhere"}, "cannot be used: "),
+        ({"tls": True, "ca": "empty"}, "cannot be used: "),
+    ],
+)
+def test_secrets_that_cannot_be_read_are_told_before_anything_begins(
+    tmp_path: Path, store: Store, settings: dict[str, Any], said: str
+) -> None:
+    site = mqtt_site(tmp_path / "lab-a", 1, **settings)
+    (tmp_path / "lab-a" / "empty").write_text("")
+    with pytest.raises(InputError, match=re.escape(said)):
+        Receiver(site, store, 0.05)
+
+
+@pytest.mark.deploy
+@needs_broker
+def test_an_agent_takes_what_is_published_and_its_status_tells(
+    tmp_path: Path, broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The whole way: published, kept by an agent that is killed, taken, counted, trained on."""
+    site = mqtt_site(tmp_path / "lab-a", broker.port, "held_out = 0.0", silence=0.5)
+    study = make_study(tmp_path, sites__arrivals="live")
+    agent = Process(tmp_path, site, study, tmp_path / "compiled")
+    try:
+        agent.start()
+        assert agent.ask(Poll(1))[0] == Polled("lab-a", 1, 0, 0)
+        until(lambda: "MQTT: connected" in agent.log())
+        sender = Publisher(broker.port, TOPIC)
+        for n, (x, v) in enumerate(recording(3, 80)):
+            sender.send(n, payload(n, x=x, v=v))
+            if n == 50:
+                agent.end(signal.SIGKILL)
+                agent.start()
+        sender.send(1000, b"nonsense")
+        sender.finish()
+
+        def told() -> dict[str, Any]:
+            found: dict[str, Any] = json.loads((agent.state / "status.json").read_text())
+            return found
+
+        until(lambda: told().get("delivered") == 80, 60)
+        polled = agent.ask(Acknowledge(1, 0), Poll(2))[1]
+        assert isinstance(polled, Polled) and polled.buffered == 80
+        assert (told()["mqtt_samples"], told()["mqtt_set_aside"]) == (80, 1)
+        assert main(["status", str(agent.state)]) == 0
+        shown = capsys.readouterr().out
+        assert re.search(r"samples from MQTT +80", shown)
+        assert "message set aside: 1 of lab/pendulum: begins b'nonsense' and is no JSON" in shown
+        assert agent.end() == 0
+    finally:
+        agent.remove()
 
 
 def test_a_study_that_takes_recordings_only_refuses_the_section(tmp_path: Path) -> None:

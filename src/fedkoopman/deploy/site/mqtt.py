@@ -11,6 +11,7 @@ acknowledged, and the broker sends no more than so many unacknowledged messages.
 """
 
 import logging
+import ssl
 import threading
 import time
 from typing import Any
@@ -162,7 +163,9 @@ class Receiver:
             self._client.reconnect()
             self._open = True
         except OSError as error:
-            self._tell(f"{getattr(error, 'strerror', None) or error}")
+            certificate = isinstance(error, ssl.SSLCertVerificationError)
+            remedy = "see mqtt.ca" if certificate else "trying again"
+            self._tell(f"{error.strerror or error}: {remedy}")
             self._later()
 
     def _later(self) -> None:
