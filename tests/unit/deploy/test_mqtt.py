@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from unit.deploy.mqtt_lab import (
+    SETTINGS,
     Broker,
     Publisher,
     free_port,
@@ -29,6 +30,7 @@ from unit.deploy.site_lab import Process, make_study, recording
 
 from fedkoopman.cli import main
 from fedkoopman.config.site_file import SiteFile
+from fedkoopman.data.segments import segments
 from fedkoopman.deploy.provisioning.certificates import authority, server_certificate
 from fedkoopman.deploy.site import mqtt as receiving_module
 from fedkoopman.deploy.site.agent import Agent
@@ -372,3 +374,28 @@ def test_kills_of_receiver_and_broker_neither_lose_nor_double(
             assert c.execute("SELECT reason FROM mqtt_aside").fetchall() == []
     assert sum(kinds.values()) == sent
     print(f"{sent} samples, {2 * kills} kills, {sender.sent_again} sent again", kinds)
+
+
+@needs_broker
+def test_the_page_shows_what_works(tmp_path: Path, broker: Broker, store: Store) -> None:
+    """The site file, the sender and the broker's settings of docs/deployment.md."""
+    page = (Path(__file__).parents[3] / "docs" / "deployment.md").read_text(encoding="utf-8")
+    section = page.partition("## Live from MQTT\n")[2].partition("\n## ")[0]
+    (toml,), (python,), (settings,) = (
+        re.findall(rf"```{kind}\n(.*?)```", section, re.DOTALL)
+        for kind in ("toml", "python", "text")
+    )
+    assert set(settings.split("\n")) <= set(SETTINGS.split("\n"))
+    port = f'host = "localhost"\nport = {broker.port}'
+    (tmp_path / "site.toml").write_text(toml.replace('host = "localhost"', port))
+    site = SiteFile.load(tmp_path / "site.toml")
+    with receiving(site, store) as receiver:
+        until(subscribed(store))
+        sender: dict[str, Any] = {}
+        few = python.replace("1883", str(broker.port)).replace("range(400)", "range(210)")
+        exec(compile(few, "deployment.md", "exec"), sender)
+        until(lambda: receiver.status()["mqtt_open"] == 10)
+        sender["sender"].disconnect()
+        sender["sender"].loop_stop()
+    (segment,) = segments(site, 0.05)
+    assert segment.observations.shape == (200, 2)
