@@ -48,9 +48,9 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Federations in the tests stand behind nginx, as in the field; the whole of their tests also needs what follows it:
+# Federations in the tests stand behind nginx, as in the field, and samples come through a broker; the whole of their tests also needs what follows it:
 # Debian's packages, where one may install them.
-TOOLS = nginx:nginx-light
+TOOLS = nginx:nginx-light mosquitto:mosquitto
 test-deploy: TOOLS += strace:strace ip:iproute2 cc:build-essential
 
 tools:

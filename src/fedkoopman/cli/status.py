@@ -40,6 +40,11 @@ SITE = {
     "acknowledged": "last acknowledged slot",
     "recorded": "segments to train on",
     "held_out": "segments held out",
+    "mqtt": "MQTT",
+    "mqtt_samples": "samples from MQTT",
+    "mqtt_open": "of them in segments that go on",
+    "mqtt_known": "sent again since the start, not counted",
+    "mqtt_set_aside": "messages set aside",
     "privacy": "privacy spent",
     "private_trainings": "answers with noise, ever",
     "privacy_budget": "privacy budget",
@@ -183,9 +188,17 @@ def _show_site(found: Mapping[str, Any]) -> None:
             shown = f"{value:,}" if isinstance(value, int) else _clock(str(value))
             table.add_row(words, shown)
     plain_console().print(table)
-    told = {"dropped": "not used", "left_out": "not all used", "set_aside": "file set aside"}
+    told = {
+        "dropped": "not used",
+        "left_out": "not all used",
+        "set_aside": "file set aside",
+        "messages_set_aside": "message set aside",
+    }
     for key, words in told.items():
-        for line in found.get(key) or []:
+        lines = found.get(key) or []
+        if isinstance(lines, Mapping):
+            lines = [f"{name}: {why}" for name, why in lines.items()]
+        for line in lines:
             typer.echo(f"{words}: {line if isinstance(line, str) else json.dumps(line)}")
 
 

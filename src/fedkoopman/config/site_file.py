@@ -26,6 +26,7 @@ from fedkoopman.config.loader import (
     toml_key,
     toml_value,
 )
+from fedkoopman.config.mqtt_section import MqttSection
 from fedkoopman.config.tables import Bounds, HeldOut, OptionalName, Sensor, SiteCovariance, SiteName
 from fedkoopman.errors import InputError, short, unknown_name
 from fedkoopman.paths import naming, readable_file, shown
@@ -201,6 +202,7 @@ class SiteFile(Section):
         noise: covariances, each "auto" or in the form of a study's `clients.observation_noise`.
         initial: law of the state before a segment's first sample.
         privacy: the site's own budget.
+        mqtt: where samples come from live, beside files.
         bounds: (lowest, highest) by the name of a state.
         path: the file; what it names is relative to its directory.
     """
@@ -211,6 +213,7 @@ class SiteFile(Section):
     noise: NoiseSection = part(NoiseSection)
     initial: InitialSection = part(InitialSection)
     privacy: BudgetSection = part(BudgetSection)
+    mqtt: MqttSection = part(MqttSection)
     bounds: dict[str, tuple[float, float]] = key(
         {},
         Bounds(),
@@ -256,7 +259,9 @@ class SiteFile(Section):
             raise InputError('data.files is missing: give a pattern, as files = "data/*.csv"')
         if "sensor" not in table:
             raise InputError(f"sensor is missing: give {Sensor(own=True).allows}")
-        return cls(**table, path=path)
+        made = cls(**table, path=path)
+        made.mqtt.check_data(made.data)
+        return made
 
     @property
     def folder(self) -> Path:

@@ -108,6 +108,7 @@ class Agent:
         from fedkoopman.deploy.site.intake import Drawn, Intake
         from fedkoopman.deploy.site.live import Live
         from fedkoopman.deploy.site.masking import SiteMasking
+        from fedkoopman.deploy.site.mqtt import Receiver
         from fedkoopman.deploy.site.privacy import PrivacyAccount
         from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
@@ -115,8 +116,16 @@ class Agent:
 
         study, live = self.study, self.study.sites.arrivals == "live"
         self.intake: Intake
+        self.receiver: Receiver | None = None
+        if site.mqtt.host and not live:
+            raise InputError(
+                f'{site.path} has [mqtt], but the study has sites.arrivals = "drawn", which takes '
+                'only what was recorded before: ask for a study with "live", or remove the section'
+            )
         if live:
             self.intake = Live(site, study, self.store, settle)
+            if site.mqtt.host:
+                self.receiver = Receiver(site, self.store, float(self.intake.system.dt))
         else:
             self.intake = drawn = Drawn(site, study, self.store, settle)
             drawn.prepare(progress)
@@ -213,6 +222,7 @@ class Agent:
             "left_out": self.intake.catalogue.left_out()[-100:],
             "not_settled": self.intake.settling.unsettled,
             "set_aside": self.intake.aside(),
+            **(self.receiver.status() if self.receiver else {}),
             **self.account.told(),
         }
 

@@ -134,7 +134,7 @@ def _answer(
         with listening(socket_path(state)) as listener:
             serving.set()
             LOG.info("ready after %.1f s", time.monotonic() - began)
-            for work in (_watch, _warm):
+            for work in (_watch, _warm, _receive):
                 threading.Thread(target=work, args=(agent, state, stop), daemon=True).start()
             serve(listener, agent.answer, stop, _server(state))
             if not asked_to_stop.is_set():
@@ -181,6 +181,12 @@ def _warm(agent: Agent, state: Path, stop: threading.Event) -> None:
     except Exception as error:
         if not stop.is_set():
             LOG.warning("could not compile ahead: %s", error)
+
+
+def _receive(agent: Agent, state: Path, stop: threading.Event) -> None:
+    """Receive from MQTT, where the site file says so."""
+    if agent.receiver is not None:
+        agent.receiver.run(stop)
 
 
 def _reported() -> Callable[[int, int], None]:

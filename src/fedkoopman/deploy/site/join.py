@@ -121,13 +121,15 @@ def asked_for(joining: Joining) -> list[str]:
     """Lines that tell what a site is asked to agree to."""
     kit, study = joining.kit, joining.kit.study
     code = ", ".join(kit.code) or "none"
+    mqtt = joining.site.mqtt
+    broker = f"; MQTT {', '.join(mqtt.topics)} of {mqtt.host}:{mqtt.port}" if mqtt.host else ""
     own = str(joining.site.sensor.get("function", "")).rpartition(":")[0]
     return [
         f"site     {joining.site.name}, place {kit.identity + 1} of {kit.clients}",
         f"study    {study.name}, seed {study.seed}: {kit.fingerprint[:32]}",
         f"server   {joining.server}" + ("" if kit.secure else ", without TLS"),
         f"code     of the kit: {code}" + (f"; of this site: {own}" if own else ""),
-        f"data     {', '.join(joining.site.data.files)} in {joining.site.folder}",
+        f"data     {', '.join(joining.site.data.files)} in {joining.site.folder}" + broker,
         f"work     up to {study.slots} slots, {study.training.epochs} epochs of training in each",
         *(LEAVES_MASKED if study.aggregation.secure else LEAVES),
     ]

@@ -96,6 +96,32 @@ CREATE TABLE IF NOT EXISTS releases (
   PRIMARY KEY (study, slot, base)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+
+-- Samples from MQTT (`mqtt_journal`), on their way to files; they stay from study to study.
+-- marks: how far each segment of each topic has come. segments: state open, closed (complete, and
+-- not a file yet) or written. samples: line is empty once it stands in a file.
+CREATE TABLE IF NOT EXISTS mqtt_marks (
+  topic TEXT NOT NULL, segment TEXT NOT NULL, last REAL NOT NULL, came INTEGER NOT NULL,
+  PRIMARY KEY (topic, segment)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS mqtt_segments (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, topic TEXT NOT NULL, segment TEXT NOT NULL,
+  header TEXT NOT NULL, samples INTEGER NOT NULL, last REAL NOT NULL, instant REAL,
+  state TEXT NOT NULL CHECK (state IN ('open', 'closed', 'written'))
+);
+CREATE INDEX IF NOT EXISTS mqtt_states ON mqtt_segments (state, topic);
+CREATE TABLE IF NOT EXISTS mqtt_samples (
+  topic TEXT NOT NULL, segment TEXT NOT NULL, sample REAL NOT NULL,
+  number INTEGER NOT NULL REFERENCES mqtt_segments, digest BLOB NOT NULL, line TEXT NOT NULL,
+  PRIMARY KEY (topic, segment, sample)
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS mqtt_numbers ON mqtt_samples (number);
+CREATE TABLE IF NOT EXISTS mqtt_aside (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, time TEXT NOT NULL, topic TEXT NOT NULL,
+  reason TEXT NOT NULL, payload BLOB NOT NULL
+);
+-- What the broker was asked to deliver to this site.
+CREATE TABLE IF NOT EXISTS mqtt_session (topic TEXT PRIMARY KEY) WITHOUT ROWID;
 """
 """Tables that stores of earlier versions lack; earlier versions do not mind them."""
 OF_A_STUDY = (
