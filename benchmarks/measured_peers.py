@@ -106,6 +106,7 @@ def pykoop_edmd(data: Trajectories, delays: int = 0, degree: int = 3, alpha: flo
     if delays:
         parts.append(("delay", pykoop.DelayLiftingFn(delays, delays)))
     parts.append(("monomials", pykoop.PolynomialLiftingFn(order=degree)))
+    parts.append(("constant", pykoop.ConstantLiftingFn()))
     model = pykoop.KoopmanPipeline(lifting_functions=parts, regressor=pykoop.Edmd(alpha=alpha))
     model.fit(rows, n_inputs=m, episode_feature=True)
     seconds = time.process_time() - began
@@ -180,7 +181,7 @@ def sysidentpy_narx(
 
 
 def jax_sysid_network(
-    data: Trajectories, states: int, width: int = 8, adam: int = 300, lbfgs: int = 300
+    data: Trajectories, states: int, width: int = 8, adam: int = 800, lbfgs: int = 300
 ) -> Driven:
     """jax-sysid's nonlinear state space: a linear part and one hidden layer, fitted by simulation
     error with Adam, then L-BFGS."""
@@ -211,14 +212,16 @@ def jax_sysid_network(
         params=[
             0.9 * np.eye(states),
             0.1 * random.normal(size=(states, m)),
-            0.3 * random.normal(size=(width, states + m)),
-            0.1 * random.normal(size=width),
+            0.6 * random.normal(size=(width, states + m)),
+            0.6 * random.normal(size=width),
             0.1 * random.normal(size=(states, width)),
             random.normal(size=(d, states)),
         ]
     )
     model.loss(rho_x0=1e-4, rho_th=1e-8)
-    model.optimization(adam_epochs=adam, lbfgs_epochs=lbfgs, lbfgs_tol=1e-16, memory=20, iprint=-1)
+    model.optimization(
+        adam_eta=0.01, adam_epochs=adam, lbfgs_epochs=lbfgs, lbfgs_tol=1e-16, memory=20, iprint=-1
+    )
     Y, V = [(X - mean) / std for X, _ in data], [(U - middle) / size for _, U in data]
     model.fit(*(Y, V) if len(data) > 1 else (Y[0], V[0]))
     seconds, wall = time.process_time() - began, time.perf_counter() - wall
