@@ -145,8 +145,8 @@ def measured_trials(folder: Path) -> list[Array]:
     ]
 
 
-def measured_states(angles: Array) -> Array:
-    """(cos θ, sin θ, ω) of both links, from the past alone.
+def measured_states(angles: Array, first: int = FIRST) -> Array:
+    """(cos θ, sin θ, ω) of both links, from the past alone, from some sample on.
 
     ω is the slope, at the present sample, of the parabola through it and the 15 before.
     """
@@ -155,7 +155,7 @@ def measured_states(angles: Array) -> Array:
     windows = np.lib.stride_tricks.sliding_window_view(angles, PARABOLA + 1, axis=0)
     now = angles[PARABOLA:]
     states = np.concatenate([np.cos(now), np.sin(now), windows @ weights], axis=-1)
-    return states[FIRST - PARABOLA : LAST - PARABOLA]
+    return states[first - PARABOLA : LAST - PARABOLA]
 
 
 def with_delays(states: Array, delays: int) -> Array:

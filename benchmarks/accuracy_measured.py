@@ -1,6 +1,7 @@
 """The measured double pendulum after its release: trials 1 and 2 for learning, 3 for testing."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -35,20 +36,26 @@ def split(folder: Path, validation: bool) -> tuple[list[Array], list[Array]]:
     return (trials[:1], trials[1:2]) if validation else (trials[:2], trials[2:])
 
 
-def angle_errors(forecast: Forecast, held_out: list[Array], delays: int) -> dict[int, Array]:
+def angle_errors(
+    forecast: Forecast,
+    held_out: list[Array],
+    delays: int,
+    horizons: Sequence[int] = HORIZONS,
+    every: int = EVERY,
+) -> dict[int, Array]:
     """Errors of both angles at every horizon, (starts, 2), segment after segment in time."""
-    found: dict[int, list[Array]] = {h: [] for h in HORIZONS}
+    found: dict[int, list[Array]] = {h: [] for h in horizons}
     for states in held_out:
         # Starts have room for the oldest of two delays, whatever the model needs.
         rows = with_delays(states, delays)[(2 - delays) * 5 :]
-        starts = rows[: len(rows) - max(HORIZONS) : EVERY]
+        starts = rows[: len(rows) - max(horizons) : every]
         truth = angles_of(rows)
         ahead = np.concatenate(
-            [forecast(part, max(HORIZONS)) for part in np.array_split(starts, 10)]
+            [forecast(part, max(horizons)) for part in np.array_split(starts, 10)]
         )
-        for h in HORIZONS:
+        for h in horizons:
             at = angles_of(ahead[:, h - 1])
-            found[h].append(wrapped(at - truth[h:][: len(rows) - max(HORIZONS) : EVERY]))
+            found[h].append(wrapped(at - truth[h:][: len(rows) - max(horizons) : every]))
     return {h: np.concatenate(errors) for h, errors in found.items()}
 
 
@@ -86,8 +93,8 @@ def double_pendulum(options: Options) -> Section:
         ("holding", 0, holding),
         ("linear DMD", 0, Edmd(train, 1).once),
         ("linear DMD, two delays", 2, Edmd([with_delays(x, 2) for x in train], 1).once),
-        ("EDMD, degree 3, a delay", 1, _some(cubic)),
-        (f"EDMD, degree 3, a delay, re-lifted every {RELIFT}", 1, _again(damped)),
+        ("EDMD, degree 3, a delay", 1, some(cubic)),
+        (f"EDMD, degree 3, a delay, re-lifted every {RELIFT}", 1, again(damped)),
         ("**ours, its own choice of re-lifting**", 1, forecast_of(model)),
         ("ours, lifted once", 1, forecast_of(model, 0)),
         (f"ours, re-lifted every {RELIFT}", 1, forecast_of(model, RELIFT)),
@@ -130,18 +137,18 @@ def double_pendulum(options: Options) -> Section:
     return section
 
 
-def _again(model: Edmd) -> Forecast:
+def again(model: Edmd) -> Forecast:
     """Re-lifted every few steps."""
     return lambda states, steps: model.relifted(states, steps, RELIFT)
 
 
-def _some(model: Edmd) -> Forecast:
+def some(model: Edmd, horizons: Sequence[int] = HORIZONS) -> Forecast:
     """A lift-once forecast that fills in the first coordinates at the asked horizons only: 455
     functions for all states and steps would take minutes."""
 
     def forecast(states: Array, steps: int) -> Array:
         found = np.full((len(states), steps, 4), np.nan)
-        for h, at in zip(HORIZONS, model.at(states, HORIZONS, slice(0, 4)), strict=True):
+        for h, at in zip(horizons, model.at(states, horizons, slice(0, 4)), strict=True):
             found[:, h - 1] = at
         return found
 

@@ -283,6 +283,12 @@ class NetworkSection(Section):
         "Share of the largest mean square below which directions of a dictionary are left out; "
         "auto is 1e-12 for edmd and 1e-10 for spectral",
     )
+    margin: float = key(
+        0.1,
+        Real(0.0),
+        "Share of its half-width by which the range of the training states is widened, within "
+        "which states are held when they are lifted (edmd, spectral)",
+    )
     inputs: tuple[str, ...] = key(
         (),
         Names("a list of names"),

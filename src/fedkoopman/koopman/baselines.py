@@ -95,6 +95,8 @@ class EDMD(_LeastSquares):
         ridge: directions of the dictionary whose mean square is below this share of the largest
             are left out, as in a pseudo-inverse.
         bilinear: whether the inputs of a driven system also multiply the functions.
+        margin: by which share of its half-width the range of the training states is widened, within
+            which states are held when they are lifted; see `range_`.
         dt: the sampling interval; tables with times tell it.
         random_state: seed of the random features.
 
@@ -111,6 +113,7 @@ class EDMD(_LeastSquares):
         depth: int = 1,
         ridge: float = 1e-12,
         bilinear: bool = False,
+        margin: float = 0.1,
         dt: float = 1.0,
         random_state: int | None = 0,
     ) -> None:
@@ -121,6 +124,7 @@ class EDMD(_LeastSquares):
         self.depth = depth
         self.ridge = ridge
         self.bilinear = bilinear
+        self.margin = margin
         self.dt = dt
         self.random_state = random_state
 

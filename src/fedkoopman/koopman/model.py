@@ -56,6 +56,8 @@ class DeepKoopman(Trained):
             longest trajectory (spectral).
         discount: how fast further steps count less (spectral).
         ridge: how much of the dictionary is left out as noise (spectral, edmd).
+        margin: by which share of its half-width the range of the training states is widened, within
+            which states are held when they are lifted; None: 0.1 (spectral, edmd).
         hidden_layers, width, activation: of the encoder and of the decoder (paper, inclusive). The
             activation is a name or a function written with `jax.numpy`; a model with a function
             cannot be saved.
@@ -92,6 +94,7 @@ class DeepKoopman(Trained):
         horizon: int | None = None,
         discount: float | None = None,
         ridge: float | None = None,
+        margin: float | None = None,
         hidden_layers: int = 1,
         width: int = 30,
         activation: str | Callable[[Any], Any] = "relu",
@@ -119,6 +122,7 @@ class DeepKoopman(Trained):
         self.horizon = horizon
         self.discount = discount
         self.ridge = ridge
+        self.margin = margin
         self.hidden_layers = hidden_layers
         self.width = width
         self.activation = activation

@@ -27,7 +27,7 @@ from fedkoopman.koopman.kind import Kind, Shapes, Weights
 from fedkoopman.koopman.onnx import Graph
 from fedkoopman.systems.checks import number
 
-__all__ = ["BINS", "Arrays", "Staged", "bounds_of", "held_graph", "range_counts"]
+__all__ = ["BINS", "MARGIN", "Arrays", "Staged", "bounds_of", "held_graph", "range_counts"]
 
 Arrays = Mapping[str, NDArray[Any]]
 """Arrays by name."""
@@ -38,7 +38,7 @@ EDGES = np.concatenate([-_FAR[::-1], np.linspace(-8, 8, 65), _FAR])
 open."""
 BINS = len(EDGES) - 1
 MARGIN = 0.1
-"""By which share of its half-width the range of the training states is widened."""
+"""By which share of its half-width the range of the training states is widened, usually."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,20 @@ class Staged(Kind):
                 "mean square"
             )
         object.__setattr__(self, name, float(value))
+
+    def settle_margin(self, name: str = "margin") -> None:
+        """Check the share by which the range of the training states is widened."""
+        value = number(getattr(self, name), name)
+        if not value >= 0:
+            raise InputError(f"{name} is {value:g}: it must be at least 0")
+        object.__setattr__(self, name, float(value))
+
+    def settings(self) -> dict[str, Any]:
+        """The fields; the usual margin, which is younger than the form of the file, is left out."""
+        found = super().settings()
+        if found.get("margin") == MARGIN:
+            del found["margin"]
+        return found
 
     # First stage: the scale
 
@@ -296,11 +310,17 @@ def range_counts(
     return counts
 
 
-def bounds_of(counts: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The range of the states, a little widened, in standard deviations: (d,) low and high."""
+def bounds_of(
+    counts: NDArray[np.float64], margin: float = MARGIN
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The range of the states, widened, in standard deviations: (d,) low and high.
+
+    Arguments:
+        margin: by which share of its half-width.
+    """
     some = counts > 0
     some[~some.any(axis=1)] = np.abs(EDGES[:-1] + EDGES[1:]) < 16  # as far as 8
     low = EDGES[:-1][some.argmax(axis=1)]
     high = EDGES[1:][BINS - 1 - some[:, ::-1].argmax(axis=1)]
-    margin = MARGIN * (high - low) / 2
-    return low - margin, high + margin
+    more = margin * (high - low) / 2
+    return low - more, high + more

@@ -143,7 +143,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
         "training.loss_weights": [1, 0, 0], "training.precision": "float64",
         "network.kind": "own.py:Linear", "network.degree": 2, "network.dictionary": "rbf",
         "network.features": 7, "network.learned": False, "network.horizon": 4,
-        "network.discount": 0.5, "network.ridge": 1e-6,
+        "network.discount": 0.5, "network.ridge": 1e-6, "network.margin": 0.5,
         "network.inputs": ["u"], "network.bilinear": True,
         "algorithm.name": "fedavg-m", "aggregation.rule": "own.py:median",
         "policy.name": "random", "policy.segments": 2, "evaluation.trajectories": 3,

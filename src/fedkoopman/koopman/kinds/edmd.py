@@ -24,7 +24,15 @@ from fedkoopman.koopman.dictionary import Dictionary
 from fedkoopman.koopman.gram import Regressors, gram_shapes, gram_sums, least_squares
 from fedkoopman.koopman.kind import Shapes
 from fedkoopman.koopman.onnx import Graph
-from fedkoopman.koopman.staged import BINS, Arrays, Staged, bounds_of, held_graph, range_counts
+from fedkoopman.koopman.staged import (
+    BINS,
+    MARGIN,
+    Arrays,
+    Staged,
+    bounds_of,
+    held_graph,
+    range_counts,
+)
 
 __all__ = ["DICTIONARIES", "EDMD", "KIND"]
 
@@ -43,6 +51,8 @@ class EDMD(Staged):
         features: how many features, where they are no monomials.
         ridge: directions of the dictionary whose mean square is below this share of the largest
             are left out.
+        margin: by which share of its half-width the range of the training states is widened,
+            within which states are held when they are lifted.
     """
 
     name: ClassVar[str] = "edmd"
@@ -52,11 +62,13 @@ class EDMD(Staged):
     dictionary: str = field(default="polynomial", kw_only=True)
     features: int = field(default=100, kw_only=True)
     ridge: float = field(default=1e-12, kw_only=True)
+    margin: float = field(default=MARGIN, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settle_counts("degree", "features")
         self.settle_ridge()
+        self.settle_margin()
         if self.dictionary not in DICTIONARIES:
             raise unknown_name("dictionary", self.dictionary, DICTIONARIES)
         if self.components != self.functions.size:
@@ -154,7 +166,8 @@ class EDMD(Staged):
             return self.unsolved(fixed, features)
         pairs = float(sums["pairs"][0])
         found = least_squares(sums["gram"], sums["shift"], pairs, self.ridge).T
-        return self._weights(fixed, features, self._parted(found), bounds_of(sums["range"]))
+        bounds = bounds_of(sums["range"], self.margin)
+        return self._weights(fixed, features, self._parted(found), bounds)
 
     def _parted(self, found: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """K, B and N_i from the matrix that all regressors are multiplied by."""

@@ -51,6 +51,7 @@ from fedkoopman.koopman.losses import powers
 from fedkoopman.koopman.onnx import Graph
 from fedkoopman.koopman.staged import (
     BINS,
+    MARGIN,
     Arrays,
     Staged,
     bounds_of,
@@ -83,6 +84,8 @@ class Spectral(Staged):
             spare (five and more for each number in).
         ridge: directions of ψ whose mean square is below this share of the largest are left out;
             None: 1e-10 or, where there are data at hand to choose by, what serves them best.
+        margin: by which share of its half-width the range of the training states is widened,
+            within which states are held when they are lifted.
     """
 
     name: ClassVar[str] = "spectral"
@@ -94,10 +97,12 @@ class Spectral(Staged):
     horizon: int = field(default=30, kw_only=True)
     discount: float | None = field(default=None, kw_only=True)
     ridge: float | None = field(default=None, kw_only=True)
+    margin: float = field(default=MARGIN, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.settle_counts("features", "degree", "horizon")
+        self.settle_margin()
         if self.ridge is not None:
             self.settle_ridge()
         if self.discount is not None:
@@ -333,7 +338,7 @@ class Spectral(Staged):
         decoder = np.zeros((self.input_dim, rank))
         decoder[:, known] = now.T @ left
         solved = {"lifting": lifting, "operator": contained(operator), "decoder": decoder, **driven}
-        return self._weights(fixed, features, solved, bounds_of(sums["range"]))
+        return self._weights(fixed, features, solved, bounds_of(sums["range"], self.margin))
 
     def _future(self, white: NDArray[Any], sums: Arrays) -> list[NDArray[Any]]:
         """What whitened functions tell of each step ahead, beside the inputs."""

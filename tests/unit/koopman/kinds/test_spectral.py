@@ -268,6 +268,7 @@ def test_heads_begin_with_no_change_and_training_makes_their_loss_small():
         ({"ridge": "small"}, "ridge is 'small'"),
         ({"discount": -1}, "discount is -1"),
         ({"discount": float("nan")}, "discount is nan"),
+        ({"margin": -0.1}, "margin is -0.1: it must be at least 0"),
     ],
 )
 def test_impossible_shapes_are_refused_in_one_line(given, message):
