@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedkoopman.control.targets import Target, check_driven, drive_matrix, target
+from fedkoopman.control.targets import Target, check_driven, drive_matrix, step_matrix, target
 
 __all__ = ["LinearSystem", "linearised"]
 
@@ -55,9 +55,7 @@ def linearised(model: Any, reference: Any, input: Any = None) -> LinearSystem:
     model = check_driven(model)
     at = reference if isinstance(reference, Target) else target(model, reference, input)
     learned = model.learned_
-    A = learned.operator
-    if learned.architecture.bilinear:
-        A = A + np.tensordot(at.input, learned.input_products, 1)
+    A = step_matrix(model, at.input)
     B, C = drive_matrix(model, at.lifted), learned.lower_slope(at.lifted[None])[0]
     values, left = scipy.linalg.eig(A, left=True, right=False)
     moved = np.abs(left.conj().T @ B).max(axis=1)
