@@ -21,7 +21,7 @@ U = np.random.default_rng(0).normal(size=(5, 50, 1))
 X = [fk.simulate(cart, 50, initial=[0, 0], inputs=u) for u in U]
 fk.DMD(dt=0.1).fit(X, U=list(U)).save('cart.safetensors')"
 fedkoopman control cart.safetensors --reference 1,0 --simulate cart.py:cart \
-  --initial 0,0 --u-min -1 --u-max 1 --x-max inf,0.6 --steps 60
+  --initial 0,0 --u-min -1 --u-max 1 --x-max inf,0.5 --steps 60
 """
 
 METHODS = ("mpc", "lqr", "lqg")

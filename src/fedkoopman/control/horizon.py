@@ -48,7 +48,10 @@ class Horizon:
 
     def start(self, window: Numbers) -> Numbers:
         """The state of the prediction at a window (d_X,)."""
-        return window if self.relift else self.model.learned_.lift(window[None])[0]
+        if self.relift:
+            return window
+        with jax.enable_x64(True):
+            return np.asarray(_lift(self._weights, window, kind=self.model.learned_.architecture))
 
     def states(self, start: Numbers, plan: Numbers) -> Numbers:
         """x_1 … x_H, (H, d)."""
@@ -135,6 +138,11 @@ def _run(kind: Kind, relift: bool, weights: Weights, start: Array, plan: Array) 
         return after, after
 
     return jnp.concatenate([start[None], jax.lax.scan(step, start, plan)[1]])
+
+
+@partial(jax.jit, static_argnames="kind")
+def _lift(weights: Weights, window: Float[Array, " n"], *, kind: Kind) -> Float[Array, " lifted"]:
+    return kind.lift(weights, window[:, None])[:, 0]
 
 
 @partial(jax.jit, static_argnames=("kind", "relift"))

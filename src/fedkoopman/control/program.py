@@ -6,6 +6,11 @@ Its variables are a step v of the plan and e, how far states leave their bounds:
     with u_min ≤ u_k + v_k ≤ u_max,  |changes of u + v| ≤ du_max,  x_min − e ≤ x + S v ≤ x_max + e
 
 S are the slopes of the states by the plan, so no state is a variable (condensed form).
+
+Bounds of states mostly hold, and then e is 0. So the program without e is tried first; it is far
+smaller. Its solution is that of the whole program if no bound of a state presses with more than
+`softening` (the penalty is exact). Otherwise, and after a sample in which some e was not 0, the
+whole program is solved.
 """
 
 from dataclasses import dataclass, field
@@ -16,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.control.qp import Quadratic
+from fedkoopman.errors import ComputationError
 
 __all__ = ["Limits", "Matrices", "Program"]
 
@@ -55,6 +61,8 @@ class Matrices(NamedTuple):
     """S, (H d, H m)."""
     hessian: Array
     rows: Array
+    firm: tuple[Array, Array]
+    """Hessian and rows without e."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +82,11 @@ class Program:
     input: Array
     limits: Limits
     softening: float
-    _solver: Quadratic = field(default_factory=Quadratic, init=False, repr=False)
+    _solvers: tuple[Quadratic, Quadratic] = field(
+        default_factory=lambda: (Quadratic(), Quadratic()), init=False, repr=False
+    )
+    _yielding: list[bool] = field(default_factory=lambda: [False], init=False, repr=False)
+    """Whether a state was beyond its bounds last time: which program is the better guess."""
 
     @property
     def horizon(self) -> int:
@@ -95,7 +107,9 @@ class Program:
         above, below = np.hstack([bounded, excess]), np.hstack([bounded, -excess])
         changes = np.hstack([self._changes, np.zeros((len(self._changes), soft))])
         rows = np.vstack([above[least], below[most], changes])
-        return Matrices(slopes, (hessian + hessian.T) / 2, rows)
+        hessian = (hessian + hessian.T) / 2
+        firm = hessian[:size, :size].copy(), rows[:, :size].copy()
+        return Matrices(slopes, hessian, rows, firm)
 
     def step(
         self, matrices: Matrices, states: Array, plan: Array, goal: Array, used: Array
@@ -106,10 +120,42 @@ class Program:
             goal: r, (H, d).
             used: the input before the plan, (m,).
         """
-        slope, low, high, g_low, g_high = self.vectors(matrices, states, plan, goal, used)
-        found = self._solver.solve(matrices.hessian, slope, low, high, matrices.rows, g_low, g_high)
+        vectors = self.vectors(matrices, states, plan, goal, used)
+        found = None if self._yielding[0] else self._firm(matrices, vectors)
+        if found is None:
+            found = self._soft(matrices, vectors)
         # Bounds hold exactly, whatever the solver's accuracy.
-        return self.limits.allowed(plan + found[: plan.size].reshape(plan.shape), used) - plan
+        return self.limits.allowed(plan + found.reshape(plan.shape), used) - plan
+
+    def _firm(self, matrices: Matrices, vectors: tuple[Array, ...]) -> Array | None:
+        """The best step with all bounds held, if that is the best of all."""
+        slope, low, high, g_low, g_high = vectors
+        size = matrices.slopes.shape[1]
+        hessian, rows = matrices.firm
+        found = self._solvers[0].solve(
+            hessian, slope[:size], low[:size], high[:size], rows, g_low, g_high
+        )
+        if isinstance(found, str):
+            return None
+        # A state's two bounds never press both.
+        of_states = len(rows) - len(self._changes)
+        return found.v if (found.pressed[:of_states] < self.softening).all() else None
+
+    def _soft(self, matrices: Matrices, vectors: tuple[Array, ...]) -> Array:
+        """The best step, bounds of states held as far as they can be."""
+        slope, low, high, g_low, g_high = vectors
+        found = self._solvers[1].solve(
+            matrices.hessian, slope, low, high, matrices.rows, g_low, g_high
+        )
+        if isinstance(found, str):
+            raise ComputationError(
+                f"the quadratic program was not solved ({found}): the bounds contradict each "
+                "other, or the model's predictions are too large; widen the bounds, or give a "
+                "shorter horizon"
+            )
+        size = matrices.slopes.shape[1]
+        self._yielding[0] = bool((found.v[size:] > 1e-6).any())
+        return found.v[:size]
 
     def vectors(
         self, matrices: Matrices, states: Array, plan: Array, goal: Array, used: Array

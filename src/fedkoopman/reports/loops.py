@@ -57,7 +57,7 @@ def _ending(found: Steered) -> list[str]:
 
 def _edges(found: Steered) -> list[str]:
     u, limits = found.loop.inputs, found.limits
-    at = ((u <= limits["u_min"]) | (u >= limits["u_max"])).any(axis=1).sum()
+    at = (np.isclose(u, limits["u_min"]) | np.isclose(u, limits["u_max"])).any(axis=1).sum()
     said = f"Inputs were between {u.min():.4g} and {u.max():.4g}"
     told = [f"{said}, at a bound in {at} of {len(u)} samples." if at else f"{said}."]
     # The first state is nobody's choice.
