@@ -24,7 +24,7 @@ from fedkoopman.koopman.kalman import KoopmanFilter, lift_noise
 from fedkoopman.runs.site_estimation import load_system
 from fedkoopman.sensors import LinearSensor
 from fedkoopman.systems import System
-from fedkoopman.user_code import load_object, plain_function
+from fedkoopman.user_code import calling, finished, load_object, plain_function
 
 __all__ = ["Sight", "Steered", "driven_system", "function_of", "reference_of", "steer"]
 
@@ -107,7 +107,7 @@ def steer(
         plans: further settings of `control.MPC`.
     """
     start = np.atleast_1d(np.asarray(initial, np.float64))
-    _check_fit(model, system, start, sight.seen is None)
+    _check_fit(model, system, start, sight.seen)
     if goal.ndim == 2 and method != "mpc":
         raise InputError(
             f"--reference is a file of states, and {method} holds one state: give --method mpc"
@@ -161,7 +161,7 @@ def function_of(name: str | None) -> Callable[[Array], Any] | None:
 
 def reference_of(text: str, model: Fitted) -> Array:
     """A state (d,) from numbers with commas, or states (T, d) from a file."""
-    if Path(text).suffix.lower() in FORMATS:
+    if Path(text).suffix.lower().removeprefix(".") in FORMATS:
         _, found, _ = read_states(Path(text), model)
         if len(found.trajectories) != 1:
             raise InputError(
@@ -177,7 +177,9 @@ def reference_of(text: str, model: Fitted) -> Array:
         ) from None
 
 
-def _check_fit(model: Fitted, system: System, start: Array, same: bool) -> None:
+def _check_fit(
+    model: Fitted, system: System, start: Array, seen: Callable[[Array], Any] | None
+) -> None:
     if len(start) != system.dim:
         raise InputError(
             f"--initial has {len(start)} numbers: give one for each of the system's {system.dim} "
@@ -193,10 +195,19 @@ def _check_fit(model: Fitted, system: System, start: Array, same: bool) -> None:
             f"the model's samples are {model.dt_:g} apart and the system's {float(system.dt):g}: "
             "give a system with the model's dt"
         )
-    if same and model.n_features_in_ != system.dim:
+    if seen is None:
+        if model.n_features_in_ != system.dim:
+            raise InputError(
+                f"the model has {model.n_features_in_} states and the system {system.dim}: give "
+                "--seen, a function from the one to the other"
+            )
+        return
+    with calling(seen, "the function of --seen failed"):
+        shape = np.shape(finished(seen(start)))
+    if shape != (model.n_features_in_,):
         raise InputError(
-            f"the model has {model.n_features_in_} states and the system {system.dim}: give --seen,"
-            " a function from the one to the other"
+            f"the function of --seen returns an array of shape {shape}: let it return the model's "
+            f"state, of shape ({model.n_features_in_},)"
         )
 
 
