@@ -1,6 +1,9 @@
 """What can be said of a model before it is controlled: stability, and what inputs can move.
 
-All of it is about the linear system of `control.linear`, near a target. Inputs move what the
+Whether a target is stable is told from one step of the model, x ↦ φ⁻¹(K φ(x) + …), and its slope at
+the target. The eigenvalues of K itself would not tell it: they are those of all functions in the
+lift, over the whole range of the training. What inputs move is told in the lifted space, of the
+linear system of `control.linear`: it is what the
 controllability Gramian Σ_k Aᵏ B Bᵀ (Aᵀ)ᵏ reaches. Where A grows it is divided by its spectral
 radius first: that changes no direction that inputs reach, and what grows does not hide the rest.
 """
@@ -12,6 +15,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
+from fedkoopman.control.horizon import Horizon
 from fedkoopman.control.linear import LinearSystem, linearised
 from fedkoopman.control.regulator import LQR
 from fedkoopman.control.targets import Target, check_driven, step_matrix
@@ -32,11 +36,11 @@ REACH = 200
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """Of the linear system about a target.
+    """Of a model about a target.
 
     Attributes:
         names, input_names: of the states and inputs.
-        eigenvalues: of A, by falling modulus, without those that no input moves and that stay.
+        eigenvalues: of one step's slope at the target, by falling modulus.
         unmoved: eigenvalues of modes that grow, show in the states, and are moved by no input.
         reach: how far unit inputs can move each state within `REACH` samples, growth apart, (d,).
         rank: how many directions of the lifted space inputs move.
@@ -44,7 +48,7 @@ class Facts:
         target: with the input that holds it, and how far it moves in one step all the same.
         u_min, u_max: bounds of the inputs, as far as there are some, (m,).
         dt: the sampling interval.
-        closed: eigenvalues of the closed loop, if there is one.
+        closed: eigenvalues of the same step with a linear controller, if there is one.
     """
 
     names: tuple[str, ...]
@@ -66,7 +70,7 @@ class Facts:
         return [self._stability(), self._control(), *self._lost(), *self._target(), *self._loop()]
 
     def _stability(self) -> str:
-        sizes = np.abs(np.concatenate([self.eigenvalues, self.unmoved]))
+        sizes = np.abs(self.eigenvalues)
         growing = sizes[sizes > GROWS]
         if not len(growing):
             return "By itself the model stays near the target: no mode grows."
@@ -132,14 +136,14 @@ def facts(model: Any, reference: Any, controller: LQR | None = None) -> Facts:
     """
     model = check_driven(model)
     system = linearised(model, reference) if controller is None else controller.system
-    poles = np.linalg.eigvals(system.A).astype(np.complex128)
-    A = system.A / max(1.0, float(np.abs(poles).max(initial=0.0)))
+    A = system.A / max(1.0, float(np.abs(np.linalg.eigvals(system.A)).max(initial=0.0)))
     gramian, moved = np.zeros_like(A), system.B
     for _ in range(REACH):
         gramian += moved @ moved.T
         moved = A @ moved
     values = scipy.linalg.eigvalsh(gramian)
     values = values / max(values.max(initial=0.0), 1e-300)
+    poles, closed = _poles(model, system, controller)
     free = np.full(model.n_inputs_, np.inf)
     return Facts(
         names=state_names(model),
@@ -153,8 +157,22 @@ def facts(model: Any, reference: Any, controller: LQR | None = None) -> Facts:
         u_min=-free if controller is None else controller.u_min,
         u_max=free if controller is None else controller.u_max,
         dt=model.dt_,
-        closed=None if controller is None else controller.closed,
+        closed=closed,
     )
+
+
+def _poles(
+    model: Fitted, system: LinearSystem, controller: LQR | None
+) -> tuple[Complex, Complex | None]:
+    """Eigenvalues of one step of the model at the target: by itself, and with a controller."""
+    at = system.target
+    A, B = Horizon(model, relift=True, steps=1).step_slopes(at.window, at.input)
+    alone = np.linalg.eigvals(A).astype(np.complex128)
+    if controller is None:
+        return alone, None
+    slope = model.learned_.lift_slope(at.window[None])[0]
+    steered = A - B @ controller.gain @ system.basis.T @ slope
+    return alone, np.linalg.eigvals(steered).astype(np.complex128)
 
 
 def _unmoved(model: Fitted, system: LinearSystem) -> Complex:

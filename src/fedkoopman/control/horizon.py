@@ -65,6 +65,12 @@ class Horizon:
             states, A, B, C = (np.asarray(part) for part in parts)
         return Path(states, condensed(A, B, C))
 
+    def step_slopes(self, start: Numbers, u: Numbers) -> tuple[Numbers, Numbers]:
+        """How the next state of the prediction changes with this one (n, n) and with u (n, m)."""
+        with jax.enable_x64(True):
+            _, A, B, _ = _slopes(self._weights, start, u[None], **self._chosen)
+        return np.asarray(A)[0], np.asarray(B)[0]
+
     @cached_property
     def _weights(self) -> Weights:
         """Where they are computed with: handing them over costs more than a prediction."""

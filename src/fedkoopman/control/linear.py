@@ -76,8 +76,8 @@ def _unmoved(A: Array, B: Array) -> Array:
 
     The directions that inputs do move are gathered one application of A after the other.
     """
-    moved, block = np.zeros((len(A), 0)), B / max(np.linalg.norm(B), 1e-300)
-    size = max(np.linalg.norm(A), 1e-300)
+    moved, block = np.zeros((len(A), 0)), B / max(float(np.linalg.norm(B)), 1e-300)
+    size = max(float(np.linalg.norm(A)), 1e-300)
     while block.shape[1]:
         for _ in range(2):  # once leaves rounding behind
             block = block - moved @ (moved.T @ block)
