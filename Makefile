@@ -15,8 +15,8 @@ help:
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make docs       write docs/cli.md and the references in docs/studies.md and docs/own-data.md anew from the program itself"
 	@echo "make paper      reproduce the whole paper (DATA=path of the measured pendulum) and write docs/paper.md"
-	@echo "make bench      estimation, federation, accuracy and the whole paper against other libraries, in an environment of their own"
 	@echo "make bench-measured  data that others measured (DATA=folder with kvlcc2, silverbox and double_pendulum), beside other libraries"
+	@echo "make bench      estimation, federation, control, accuracy and the whole paper against other libraries, in an environment of their own"
 	@echo "make bench-deploy  a deployed federation beside plain Flower, seconds per slot; half an hour, on a machine that does nothing else"
 	@echo "make clean      remove environments, caches and demo output"
 
@@ -102,6 +102,7 @@ bench: .venv-bench/installed .venv-pykoopman/tried
 	.venv-bench/bin/python benchmarks/estimation.py
 	.venv-bench/bin/python benchmarks/federation.py
 	.venv-bench/bin/python benchmarks/own_data.py
+	.venv-bench/bin/python benchmarks/control.py
 	.venv-bench/bin/python benchmarks/accuracy.py $(if $(DATA),--data "$(DATA)")
 	.venv-bench/bin/python benchmarks/reproduction.py $(if $(DATA),--data "$(DATA)")
 

@@ -166,6 +166,32 @@ def test_together_laboratories_know_every_range(example: Example) -> None:
         assert (together < 0.7 * by_itself).all(), lab
 
 
+@pytest.mark.slow
+@named("swing-up")
+def test_together_laboratories_swing_a_pendulum_up_and_alone_none_can(example: Example) -> None:
+    """With the same controller and motor: the shared model from anywhere, the others never from
+    below."""
+    init, cd, check, run, control = example.commands("A pendulum that")
+    for line in (init, cd):
+        example.run(line)
+    assert example.run(check).count("verdict: consistent") == 3
+    example.run(run)
+    printed = example.run(control)
+    assert "mode" in printed and "wrote control.png" in printed
+    assert Path("control.png").stat().st_size > 10_000
+    trials = re.compile(r"runs/(\S+)/model\S+: (\d+) of (\d+) starts; .*, (\d+) of (\d+)")
+    found = {}
+    for line in example.commands("Together"):
+        for lab, *counts in trials.findall(example.run(line)):
+            found[lab] = tuple(map(int, counts))
+    stood, starts, from_below, below = found.pop("shared")
+    assert starts == 50 and stood >= 48 and from_below >= below - 2
+    assert set(found) == {"lab-low", "lab-side", "lab-top"}
+    for lab, (stood, starts, from_below, below) in found.items():
+        assert from_below == 0 and below >= 5, lab
+        assert stood <= starts / 4, lab  # let go almost upright, it may be held
+
+
 def regime_tables(printed: str) -> dict[tuple[int, str], dict[str, np.ndarray]]:
     """What compare.py of the regimes prints: by steps and way, a row of four numbers per run."""
     found = {}

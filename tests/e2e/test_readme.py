@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,18 @@ def test_the_python_examples_run(
     else:
         assert float(printed.split()[0]) > 0.9
         assert (tmp_path / "pendulum.safetensors").is_file()
+
+
+def test_the_page_on_control_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (REPOSITORY / "docs" / "control.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(compile(example, "control.md", "exec"), found)
+    assert "no mode grows" in capsys.readouterr().out
+    loop, seen = found["loop"], found["seen"]
+    assert abs(loop.states[-1] - [1, 0]).max() < 0.01
+    assert abs(loop.inputs).max() <= 1 and loop.states[:, 1].max() < 0.5 + 1e-6
+    assert abs(seen.states[-1] - [1, 0]).max() < 0.1
 
 
 def test_the_sensor_file_is_read(tmp_path: Path) -> None:

@@ -53,3 +53,23 @@ def plan(A, B, x, goal, Q, R, u_min, u_max, x_min, x_max, softening):
     ).solve()  # fmt: skip
     found = np.array(solved.x)
     return found[H * d : H * (d + m)].reshape(H, m), found[: H * d].reshape(H, d)
+
+
+def can_be_kept(A, B, x, horizon, used, u_min, u_max, du_max, x_min, x_max):
+    """Whether some plan holds all bounds with a little to spare, by a linear program of SciPy."""
+    from scipy.optimize import linprog
+
+    (d, m), rows, limits = B.shape, [], []
+    moved, still = np.zeros((d, horizon * m)), np.array(x)
+    for k in range(horizon):
+        moved, still = A @ moved, A @ still
+        moved[:, k * m : (k + 1) * m] += B
+        rows += [moved.copy(), -moved]
+        limits += [x_max - still, still - x_min]
+    change = np.eye(horizon * m) - np.eye(horizon * m, k=-m)
+    first = np.concatenate([used, np.zeros((horizon - 1) * m)])
+    rows += [change, -change]
+    limits += [np.tile(du_max, horizon) + first, np.tile(du_max, horizon) - first]
+    bounds = list(zip(np.tile(u_min, horizon), np.tile(u_max, horizon), strict=True))
+    cost, limits = np.zeros(horizon * m), np.concatenate(limits) - 1e-6
+    return linprog(cost, np.vstack(rows), limits, bounds=bounds).status == 0

@@ -2,187 +2,222 @@
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from fedkoopman.cli.inspect import ModelFile, ModelKind
-from fedkoopman.cli.options import number, numbers, option, real, whole
+from fedkoopman.cli.options import numbers, option, real, whole
+from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, short
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from fedkoopman.control.controller import Controller
-    from fedkoopman.control.loop import ClosedLoop
-    from fedkoopman.koopman.fitted import Fitted
-    from fedkoopman.systems import System
-
 EXAMPLE = r"""
-echo 'import fedkoopman as fk
+echo 'import fedkoopman as fk, jax.numpy as jnp
 cart = fk.System.from_function(
-    lambda x, u: fk.systems.jnp.stack([x[1], u[0] - 0.1 * x[1]]),
-    2, 0.1, ["place", "speed"], input_dim=1)' > cart.py
+    lambda x, u: jnp.stack([x[1], u[0] - 0.1 * x[1]]),
+    dim=2, dt=0.1, names=("place", "speed"), units=("m", "m/s"), input_dim=1)' > cart.py
 python -c "import numpy as np, fedkoopman as fk; from cart import cart
 U = np.random.default_rng(0).normal(size=(5, 50, 1))
 X = [fk.simulate(cart, 50, initial=[0, 0], inputs=u) for u in U]
 fk.DMD(dt=0.1).fit(X, U=list(U)).save('cart.safetensors')"
 fedkoopman control cart.safetensors --reference 1,0 --simulate cart.py:cart \
-  --initial 0,0 --u-min -1 --u-max 1 --steps 80 --plot cart.png
+  --initial 0,0 --u-min -1 --u-max 1 --x-max inf,0.5 --steps 60
 """
+
+METHODS = ("mpc", "lqr", "lqg")
+PICTURE = "control.png"
+BOUNDS, SEEING, PLANS, OUTPUT = "Bounds", "What the controller sees", "Plans of mpc", "Output"
+
+
+def _bound(metavar: str, help: str) -> Any:
+    return option(metavar, help, BOUNDS, show_default=False)
 
 
 def control(
     model: ModelFile,
-    reference: Annotated[str, option("X1,X2,…", "The state to be held, one number per state.")],
-    simulate: Annotated[
-        str, option("FILE.py:NAME", "The true system, a fedkoopman.System with inputs.")
+    reference: Annotated[
+        str,
+        option(
+            "X1,X2,…|FILE",
+            "The state to be held, one number per state; or a file of states to be followed (mpc), "
+            "one row per sample, the first one a sample after the start.",
+            show_default=False,
+        ),
     ],
-    initial: Annotated[str, option("X1,X2,…", "Where the true system starts.")],
-    method: Annotated[str, option("NAME", "mpc, within bounds; or lqr, linear.")] = "mpc",
+    simulate: Annotated[
+        str,
+        option(
+            "FILE.py:NAME",
+            "The true system, a fedkoopman.System with inputs.",
+            show_default=False,
+        ),
+    ],
+    initial: Annotated[str, option("X1,X2,…", "Where the true system starts.", show_default=False)],
+    method: Annotated[
+        str,
+        option("NAME", "mpc: plans within bounds; lqr: linear; lqg: linear, through a filter."),
+    ] = "mpc",
     steps: Annotated[
         int, option("N", "Samples of the closed loop.", parser=whole(1, 1_000_000))
     ] = 200,
-    horizon: Annotated[
-        int, option("H", "Samples that a plan of mpc reaches.", parser=whole(1, 10_000))
-    ] = 20,
     q: Annotated[str, option("Q1,Q2,…", "Weights of the states, one for all or one each.")] = "1",
     r: Annotated[str, option("R1,R2,…", "Weights of the inputs, likewise.")] = "0.1",
-    u_min: Annotated[float, option("U", "Lower bound of the inputs.", parser=number)] = -float(
-        "inf"
-    ),
-    u_max: Annotated[float, option("U", "Upper bound of the inputs.", parser=number)] = float(
-        "inf"
-    ),
+    u_min: Annotated[
+        str | None, _bound("U1,U2,…", "Least inputs, one for all or one each.")
+    ] = None,
+    u_max: Annotated[str | None, _bound("U1,U2,…", "Greatest inputs, likewise.")] = None,
+    du_max: Annotated[
+        str | None, _bound("D1,D2,…", "Greatest changes of the inputs per sample (mpc).")
+    ] = None,
+    x_min: Annotated[
+        str | None, _bound("X1,X2,…", "Least states (mpc); -inf leaves one free.")
+    ] = None,
+    x_max: Annotated[str | None, _bound("X1,X2,…", "Greatest states, likewise.")] = None,
+    softening: Annotated[
+        float,
+        option("COST", "Of one unit beyond a state's bound.", BOUNDS, parser=real(0, above=True)),
+    ] = 1e4,
+    horizon: Annotated[
+        int, option("H", "Samples that a plan reaches.", PLANS, parser=whole(1, 10_000))
+    ] = 20,
+    iterations: Annotated[
+        int,
+        option(
+            "N",
+            "Linearisations per sample, where the model is not linear.",
+            PLANS,
+            parser=whole(1, 1000),
+        ),
+    ] = 2,
+    explore: Annotated[
+        int,
+        option(
+            "N",
+            "Where it is not linear, try other plans every N samples; 0: never.",
+            PLANS,
+            parser=whole(0),
+        ),
+    ] = 0,
+    relift: Annotated[
+        bool | None,
+        typer.Option(
+            "--relift/--lift-once",
+            help="Predict by lifting anew at every step, or once; otherwise the model's own way.",
+            rich_help_panel=PLANS,
+            show_default=False,
+        ),
+    ] = None,
     seen: Annotated[
         str | None,
         option(
             "FILE.py:NAME",
             "A function from the true state to the model's, where the two differ.",
+            SEEING,
             show_default=False,
         ),
     ] = None,
-    explore: Annotated[
-        int,
+    observe: Annotated[
+        str | None,
         option(
-            "N", "Try other plans every N samples, for models that are not linear.", parser=whole(0)
+            "NAME,NAME",
+            "States of the model that a sensor shows (lqg); otherwise all.",
+            SEEING,
+            show_default=False,
         ),
-    ] = 0,
-    softening: Annotated[
-        float,
-        option("COST", "Of one unit beyond a state's bound.", parser=real(0, above=True)),
-    ] = 1e4,
+    ] = None,
+    noise: Annotated[
+        str, option("VARIANCE", "Of the noise on what is seen, one for all or one each.", SEEING)
+    ] = "0",
+    process_noise: Annotated[
+        str | None,
+        option(
+            "VARIANCE",
+            "How far off the model is per sample, in the states' units (lqg); "
+            "otherwise as measured in its training.",
+            SEEING,
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, option("N", "Of the noise.", SEEING, parser=whole(0))] = 0,
     plot: Annotated[
-        Path | None, option("FILE", "Where a picture of the loop goes.", show_default=False)
+        Path | None,
+        option(
+            "FILE",
+            f"Where the picture goes: .png, .svg or .pdf; otherwise {PICTURE}, or the next free "
+            "name, and nowhere with --json.",
+            OUTPUT,
+            show_default=False,
+        ),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print states and inputs as JSON.")
+        bool,
+        typer.Option("--json", help="Print all of it as JSON.", rich_help_panel=OUTPUT),
     ] = False,
     kind: ModelKind = None,
 ) -> None:
     """Steer a simulated system with a learned model, and show the closed loop."""
     from fedkoopman.durable import check_output
+    from fedkoopman.reports.plots import PLOTS
 
-    if plot is not None:
-        check_output(plot, (".png", ".pdf", ".svg"))
-    if method not in ("mpc", "lqr"):
-        raise InputError(f"--method is {short(method)}: give mpc or lqr")
-    goal, start = _listed(reference, "--reference"), _listed(initial, "--initial")
-    weights = numbers(q, "--q"), numbers(r, "--r")
+    picture = _free(Path(PICTURE)) if plot is None and not as_json else plot
+    if picture is not None:
+        check_output(picture, PLOTS)
+    if method not in METHODS:
+        raise InputError(f"--method is {short(method)}: give {', '.join(METHODS)}")
+    only_mpc = {"--du-max": du_max, "--x-min": x_min, "--x-max": x_max}
+    only_lqg = {"--observe": observe, "--process-noise": process_noise}
+    for which, given in (("mpc", only_mpc), ("lqg", only_lqg)):
+        for name, value in given.items():
+            if method != which and value is not None:
+                raise InputError(
+                    f"{name} is for --method {which}, and it is {method}: leave it out"
+                )
+    wanted = {"Q": numbers(q, "--q"), "R": numbers(r, "--r")}
+    edges = {"u_min": u_min, "u_max": u_max, "du_max": du_max, "x_min": x_min, "x_max": x_max}
+    limits = {
+        name: numbers(value, f"--{name.replace('_', '-')}")
+        for name, value in edges.items()
+        if value is not None
+    }
+    start, variance = numbers(initial, "--initial"), numbers(noise, "--noise")
+    keep_compiled()
 
-    from fedkoopman import control as controls
+    from fedkoopman.durable import written_whole
     from fedkoopman.koopman import load_model
+    from fedkoopman.reports.loops import loop_data, loop_sentences, plot_loop
+    from fedkoopman.runs import steering
 
-    loaded, system = load_model(model, kind), _system(simulate)
-    look = _function(seen)
-    _check_widths(loaded, system, start, look is None)
-    regulator = controls.lqr(loaded, goal, *weights, u_min=u_min, u_max=u_max)
-    controller: Controller = regulator
-    if method == "mpc":
-        controller = controls.MPC(
-            loaded, goal, horizon, *weights, u_min=u_min, u_max=u_max, explore=explore,
-            softening=softening,
-        )  # fmt: skip
-    loop = controls.closed_loop(system, controller, start, steps, seen=look)
-    if as_json:
-        typer.echo(json.dumps({"states": loop.states.tolist(), "inputs": loop.inputs.tolist()}))
-    else:
-        for sentence in controls.facts(loaded, goal, regulator).sentences:
-            typer.echo(sentence)
-        _tell(loop, system)
-    if plot is not None:
-        _draw(plot, loop, system, goal if look is None else None)
-        typer.echo(f"wrote {plot}", err=as_json)
-
-
-def _listed(text: str, name: str) -> list[float]:
-    found = numbers(text, name)
-    return found if isinstance(found, list) else [found]
-
-
-def _system(name: str) -> "System":
-    from fedkoopman.runs.site_estimation import load_system
-
-    system = load_system(name)
-    if not system.input_dim:
-        raise InputError(
-            f"--simulate is {name!r}, which takes no inputs: give a System with input_dim > 0"
-        )
-    return system
-
-
-def _function(name: str | None):  # type: ignore[no-untyped-def]
-    from fedkoopman.user_code import load_object, plain_function
-
-    if name is None:
-        return None
-    return plain_function(load_object(name, Path.cwd()), name, "f(x)", "a function f(x)")
-
-
-def _check_widths(model: "Fitted", system: "System", start: list[float], same: bool) -> None:
-    if len(start) != system.dim:
-        raise InputError(
-            f"--initial has {len(start)} numbers: give one for each of the system's {system.dim} "
-            "states"
-        )
-    if model.n_inputs_ not in (0, system.input_dim):
-        raise InputError(
-            f"the model has {model.n_inputs_} inputs and the system {system.input_dim}: give the "
-            "system that the model was learned from"
-        )
-    if same and model.n_features_in_ != system.dim:
-        raise InputError(
-            f"the model has {model.n_features_in_} states and the system {system.dim}: give --seen,"
-            " a function from the one to the other"
-        )
-
-
-def _tell(loop: "ClosedLoop", system: "System") -> None:
-    last = ", ".join(
-        f"{name} {value:.4g}" for name, value in zip(system.names, loop.states[-1], strict=True)
+    loaded = load_model(model, kind)
+    system = steering.driven_system(simulate)
+    goal = steering.reference_of(reference, loaded)
+    sight = steering.Sight(
+        steering.function_of(seen),
+        variance,
+        None if observe is None else tuple(observe.split(",")),
+        None if process_noise is None else numbers(process_noise, "--process-noise"),
+        seed,
     )
-    typer.echo(f"After {loop.time[-1]:g}: {last}.")
-    typer.echo(f"Inputs were between {loop.inputs.min():.4g} and {loop.inputs.max():.4g}.")
+    plans = {} if method != "mpc" else {
+        "horizon": horizon, "iterations": iterations, "explore": explore, "relift": relift,
+        "softening": softening,
+    }  # fmt: skip
+    found = steering.steer(
+        loaded, system, goal, start, steps, method=method, sight=sight, **wanted, **limits, **plans
+    )
+    if as_json:
+        typer.echo(json.dumps(loop_data(found)))
+    else:
+        typer.echo("\n".join(loop_sentences(found)))
+    if picture is not None:
+        with written_whole(picture) as [partial]:
+            plot_loop(partial, found)
+        typer.echo(f"wrote {picture}", err=as_json)
 
 
-def _draw(
-    path: Path, loop: "ClosedLoop", system: "System", goal: "list[float] | np.ndarray | None"
-) -> None:
-    """States with what they should be, and inputs, over time."""
-    from matplotlib.figure import Figure
-
-    count = system.dim
-    figure = Figure(figsize=(7, 1.6 * (count + 1)), layout="constrained")
-    axes = figure.subplots(count + 1, 1, sharex=True)
-    for i, name in enumerate(system.names):
-        unit = system.units[i]
-        axes[i].plot(loop.time, loop.states[:, i], label="state")
-        if goal is not None:
-            axes[i].axhline(goal[i], color="black", linestyle=":", label="reference")
-        axes[i].set_ylabel(name + (f" [{unit}]" if unit not in ("", "1") else ""))
-    if goal is not None:
-        axes[0].legend(loc="best", fontsize="small")
-    axes[-1].step(loop.time[:-1], loop.inputs, where="post")
-    axes[-1].set_ylabel("inputs")
-    axes[-1].set_xlabel("time")
-    figure.savefig(path)
+def _free(path: Path) -> Path:
+    """The path, or the next one with a number that is not taken: no picture is overwritten."""
+    found, count = path, 1
+    while found.exists():
+        count += 1
+        found = path.with_stem(f"{path.stem}-{count}")
+    return found

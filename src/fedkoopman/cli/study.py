@@ -31,7 +31,9 @@ def init(
     directory: Annotated[Path, argument("DIR", "The new directory.")],
     example: Annotated[
         str | None,
-        option("NAME", "Fill it with a worked example and made-up data: pendulum or regimes."),
+        option(
+            "NAME", "Fill it with a worked example and made-up data: pendulum, regimes or swing-up."
+        ),
     ] = None,
     sites: Annotated[
         str | None, option("NAME,NAME", f"Names of the sites; otherwise {SITES}.")

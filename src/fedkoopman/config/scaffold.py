@@ -6,6 +6,7 @@ from pathlib import Path
 from string import Template
 
 from fedkoopman.config.example_recordings import Files, pendulum_recordings, regimes_recordings
+from fedkoopman.config.swing_up_recordings import swing_up_recordings
 from fedkoopman.config.tables import SiteName
 from fedkoopman.durable import write_whole, writing
 from fedkoopman.errors import InputError, unknown_name
@@ -68,6 +69,14 @@ def _regimes() -> Files:
     return found | regimes_recordings()
 
 
+def _swing_up() -> Files:
+    names = ("study.toml", "README.md", "pendulum.py", "swing_up.py")
+    found = {name: _text(f"swing-up/{name}") for name in names}
+    for lab in ("lab-low", "lab-side", "lab-top"):
+        found[f"{lab}/site.toml"] = _text(f"swing-up/{lab}.toml")
+    return found | swing_up_recordings()
+
+
 def _text(path: str, values: dict[str, str] | None = None) -> bytes:
     # Templates in Python have another suffix, so that no tool takes them for our modules.
     name = f"{path}.template" if path.endswith(".py") else path
@@ -75,5 +84,9 @@ def _text(path: str, values: dict[str, str] | None = None) -> bytes:
     return (Template(text).substitute(values) if values else text).encode()
 
 
-EXAMPLES: dict[str, Callable[[], Files]] = {"pendulum": _pendulum, "regimes": _regimes}
+EXAMPLES: dict[str, Callable[[], Files]] = {
+    "pendulum": _pendulum,
+    "regimes": _regimes,
+    "swing-up": _swing_up,
+}
 """By name."""

@@ -19,7 +19,6 @@ class Controller(Protocol):
         """The input (m,) from now to the next sample, and the next state.
 
         Arguments:
-            x: the system's state (d,); of a model with delays a window, oldest first (μ, d); of a
-                controller with a filter, what is observed.
+            x: the system's newest state (d,); of a controller with a filter, what is observed.
         """
         ...

@@ -7,8 +7,8 @@ longer. Derivatives are exact, from one compiled function.
 """
 
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,28 +48,57 @@ class Horizon:
 
     def start(self, window: Numbers) -> Numbers:
         """The state of the prediction at a window (d_X,)."""
-        return window if self.relift else self.model.learned_.lift(window[None])[0]
+        if self.relift:
+            return window
+        with jax.enable_x64(True):
+            return np.asarray(_lift(self._weights, window, kind=self.model.learned_.architecture))
 
     def states(self, start: Numbers, plan: Numbers) -> Numbers:
         """x_1 … x_H, (H, d)."""
-        learned = self.model.learned_
         with jax.enable_x64(True):
-            found = _outputs(learned.architecture, self.relift, learned.wide, start, plan)
-            return np.asarray(found)
+            return np.asarray(_outputs(self._weights, start, plan, **self._chosen))
 
     def path(self, start: Numbers, plan: Numbers) -> Path:
         """The states with their slopes."""
-        learned = self.model.learned_
         with jax.enable_x64(True):
-            parts = _slopes(learned.architecture, self.relift, learned.wide, start, plan)
+            parts = _slopes(self._weights, start, plan, **self._chosen)
             states, A, B, C = (np.asarray(part) for part in parts)
         return Path(states, condensed(A, B, C))
 
+    def step_slopes(self, start: Numbers, u: Numbers) -> tuple[Numbers, Numbers]:
+        """How the next state of the prediction changes with this one (n, n) and with u (n, m)."""
+        with jax.enable_x64(True):
+            _, A, B, _ = _slopes(self._weights, start, u[None], **self._chosen)
+        return np.asarray(A)[0], np.asarray(B)[0]
+
+    @cached_property
+    def _weights(self) -> Weights:
+        """Where they are computed with: handing them over costs more than a prediction."""
+        with jax.enable_x64(True):
+            return jax.device_put(self.model.learned_.wide)
+
     @property
-    def linear(self) -> bool:
-        """Whether states are linear in the plan, whatever the plan: slopes are then the same."""
+    def _chosen(self) -> dict[str, Any]:
+        return {"kind": self.model.learned_.architecture, "relift": self.relift}
+
+    @property
+    def size(self) -> int:
+        """Numbers in the state of the prediction."""
         kind = self.model.learned_.architecture
-        return not self.relift and not kind.bilinear and kind.name != "paper"
+        return kind.input_dim if self.relift else kind.components
+
+    @cached_property
+    def linear(self) -> bool:
+        """Whether states are linear in the plan, whatever the plan: slopes are then the same.
+
+        A decoder is linear if its slope is the same at points that have nothing in common.
+        """
+        learned = self.model.learned_
+        if self.relift or learned.architecture.bilinear:
+            return False
+        probes = np.random.default_rng(0).normal(size=(4, self.size))
+        slopes = learned.lower_slope(learned.lift(learned.reference_window) + probes)
+        return bool(np.allclose(slopes, slopes[0], rtol=1e-9, atol=1e-9 * np.abs(slopes).max()))
 
 
 def condensed(A: Numbers, B: Numbers, C: Numbers) -> Numbers:
@@ -117,17 +146,22 @@ def _run(kind: Kind, relift: bool, weights: Weights, start: Array, plan: Array) 
     return jnp.concatenate([start[None], jax.lax.scan(step, start, plan)[1]])
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnames="kind")
+def _lift(weights: Weights, window: Float[Array, " n"], *, kind: Kind) -> Float[Array, " lifted"]:
+    return kind.lift(weights, window[:, None])[:, 0]
+
+
+@partial(jax.jit, static_argnames=("kind", "relift"))
 def _outputs(
-    kind: Kind, relift: bool, weights: Weights, start: Float[Array, " n"], plan: Array
+    weights: Weights, start: Float[Array, " n"], plan: Array, *, kind: Kind, relift: bool
 ) -> Float[Array, "steps state"]:
     states = _run(kind, relift, weights, start, plan)
     return jax.vmap(partial(_output, kind, relift, weights))(states[1:])
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnames=("kind", "relift"))
 def _slopes(
-    kind: Kind, relift: bool, weights: Weights, start: Float[Array, " n"], plan: Array
+    weights: Weights, start: Float[Array, " n"], plan: Array, *, kind: Kind, relift: bool
 ) -> tuple[Array, Array, Array, Array]:
     states = _run(kind, relift, weights, start, plan)
     A, B = jax.vmap(jax.jacfwd(partial(_step, kind, relift, weights), argnums=(0, 1)))(

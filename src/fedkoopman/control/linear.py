@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedkoopman.control.targets import Target, check_driven, drive_matrix, target
+from fedkoopman.control.targets import Target, check_driven, drive_matrix, step_matrix, target
 
 __all__ = ["LinearSystem", "linearised"]
 
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 MARGINAL = 1e-7
 """Below 1 by no more than this, a modulus does not fade."""
 UNMOVED = 1e-8
-"""A mode that inputs move by less than this share of their size is not moved."""
+"""A direction that inputs move by less than this share of their size is not moved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,18 +55,35 @@ def linearised(model: Any, reference: Any, input: Any = None) -> LinearSystem:
     model = check_driven(model)
     at = reference if isinstance(reference, Target) else target(model, reference, input)
     learned = model.learned_
-    A = learned.operator
-    if learned.architecture.bilinear:
-        A = A + np.tensordot(at.input, learned.input_products, 1)
+    A = step_matrix(model, at.input)
     B, C = drive_matrix(model, at.lifted), learned.lower_slope(at.lifted[None])[0]
-    values, left = scipy.linalg.eig(A, left=True, right=False)
-    moved = np.abs(left.conj().T @ B).max(axis=1)
-    size = np.linalg.norm(left, axis=0) * max(np.linalg.norm(B), 1e-300)
-    stuck = (np.abs(values) > 1 - MARGINAL) & (moved < UNMOVED * size)
-    kept = scipy.linalg.null_space(_real(left[:, stuck]).T) if stuck.any() else np.eye(len(A))
-    return LinearSystem(kept.T @ A @ kept, kept.T @ B, C @ kept, kept, at, values[stuck])
+    unmoved = _unmoved(A, B)
+    # Of what no input moves, an invariant part holds all that does not fade. (Eigenvectors would
+    # not do: a constant and an integrator have the same eigenvalue, and theirs may be mixed.)
+    triangle, vectors, count = scipy.linalg.schur(
+        (unmoved.T @ A @ unmoved).T, output="complex", sort=lambda value: abs(value) > 1 - MARGINAL
+    )
+    stuck = unmoved @ vectors[:, :count]
+    kept = np.eye(len(A))
+    if count:  # real vectors that span the same space as conjugate pairs do
+        kept = scipy.linalg.null_space(np.hstack([stuck.real, stuck.imag]).T, rcond=1e-8)
+    lost = np.diagonal(triangle)[:count].astype(np.complex128)
+    return LinearSystem(kept.T @ A @ kept, kept.T @ B, C @ kept, kept, at, lost)
 
 
-def _real(vectors: NDArray[Any]) -> Array:
-    """Real vectors that span the same space as conjugate pairs do."""
-    return np.hstack([vectors.real, vectors.imag])
+def _unmoved(A: Array, B: Array) -> Array:
+    """Orthonormal directions w that no input ever moves: wᵀ Aᵏ B = 0 for all k, (n, r).
+
+    The directions that inputs do move are gathered one application of A after the other.
+    """
+    moved, block = np.zeros((len(A), 0)), B / max(float(np.linalg.norm(B)), 1e-300)
+    size = max(float(np.linalg.norm(A)), 1e-300)
+    while block.shape[1]:
+        for _ in range(2):  # once leaves rounding behind
+            block = block - moved @ (moved.T @ block)
+        new, sizes, _ = np.linalg.svd(block, full_matrices=False)
+        new = new[:, sizes > UNMOVED]
+        moved, block = np.hstack([moved, new]), A @ new / size
+    if not moved.shape[1]:
+        return np.eye(len(A))
+    return np.asarray(scipy.linalg.null_space(moved.T))

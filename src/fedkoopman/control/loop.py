@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from fedkoopman.control.controller import Controller
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.systems import System
-from fedkoopman.systems.checks import check_count, finite_array
+from fedkoopman.systems.checks import check_count, finite_array, real_array
+from fedkoopman.user_code import calling, finished
 
 __all__ = ["ClosedLoop", "closed_loop"]
 
@@ -25,11 +26,14 @@ class ClosedLoop:
     Attributes:
         states: x_0 … x_T of the true system, (T + 1, n).
         inputs: u_0 … u_{T−1}, (T, m).
+        seen: what the controller was given before each input, and what it would be given next,
+            (T + 1, d).
         dt: the sampling interval.
     """
 
     states: Array
     inputs: Array
+    seen: Array
     dt: float
 
     @property
@@ -52,16 +56,17 @@ def closed_loop(
         system: with inputs; its own dt is the controller's.
         initial: its first state, (n,).
         steps: how many samples.
-        seen: from the true state to what the controller is given; None gives the state itself.
+        seen: from the true state (n,) to what the controller is given: the model's state, or of
+            a controller with a filter an observation; None gives the state itself.
     """
     if not isinstance(system, System) or not system.input_dim:
         raise InputError("the system takes no inputs: give a fk.System with input_dim > 0")
     x, steps = finite_array(initial, "initial"), check_count(steps, "steps")
     if x.shape != (system.dim,):
         raise InputError(f"initial has shape {x.shape}: give {system.dim} numbers")
-    states, inputs, memory = [x], [], controller.begin()
+    states, inputs, shown, memory = [x], [], [_shown(seen, x)], controller.begin()
     for k in range(steps):
-        u, memory = controller.act(memory, x if seen is None else seen(x))
+        u, memory = controller.act(memory, shown[-1])
         with jax.enable_x64(True):
             x = np.asarray(_step(system, x, u))
         if not np.isfinite(x).all():
@@ -71,7 +76,16 @@ def closed_loop(
             )
         states.append(x)
         inputs.append(u)
-    return ClosedLoop(np.array(states), np.array(inputs), float(system.dt))
+        shown.append(_shown(seen, x))
+    return ClosedLoop(np.array(states), np.array(inputs), np.array(shown), float(system.dt))
+
+
+def _shown(seen: Callable[[Array], Any] | None, x: Array) -> Array:
+    if seen is None:
+        return x
+    with calling(seen, "the function `seen` failed"):
+        found = finished(seen(x))
+    return real_array(found, "what `seen` returned")
 
 
 @jax.jit

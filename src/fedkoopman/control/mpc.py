@@ -3,9 +3,9 @@
     min  Σ_k (x_k − r_k)ᵀ Q (x_k − r_k) + (u_k − u*)ᵀ R (u_k − u*)
     with u_min ≤ u_k ≤ u_max,  |u_k − u_{k−1}| ≤ du_max,  x_min − e ≤ x_k ≤ x_max + e
 
-The states are eliminated (condensed form), so the variables are the plan and how far states leave
-their bounds, e, which costs `softening` for each unit: an exact penalty, so that bounds hold where
-they can, and there is a plan where they cannot. Bounds of inputs always hold.
+How far states leave their bounds, e, costs `softening` for each unit: an exact penalty, so that
+bounds hold where they can, and there is a plan where they cannot. Bounds of inputs always hold.
+`control.program` is the quadratic program.
 
 A model that is linear in the plan needs one quadratic program per sample. Otherwise (bilinear, or
 lifted anew at every step) the program is that of the model linearised along the plan, a few times,
@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.control.horizon import Horizon
-from fedkoopman.control.qp import Quadratic
+from fedkoopman.control.program import Limits, Matrices, Program
+from fedkoopman.control.recent import Recent, at_rest, with_input, with_state
 from fedkoopman.control.regulator import bounds, weight
-from fedkoopman.control.targets import check_driven, target, window_of
+from fedkoopman.control.targets import check_driven, target
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.systems.checks import check_count, check_positive, finite_array, number
@@ -58,6 +59,7 @@ class Memory(NamedTuple):
     used: Array
     """The input that acts now."""
     samples: int
+    recent: Recent
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,14 +97,14 @@ class MPC:
     relift: bool | None = None
     iterations: int = 2
     explore: int = 0
-    _solver: Quadratic = field(default_factory=Quadratic, init=False, repr=False)
+    _program: Program = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         model = check_driven(self.model)
         d, m = model.learned_.architecture.state_dim, model.n_inputs_
         steps = check_count(self.horizon, "horizon")
         goal = np.atleast_2d(finite_array(self.reference, "reference"))
-        if goal.ndim != 2 or goal.shape[1] != d:
+        if goal.ndim != 2 or goal.shape[1] != d or not len(goal):
             raise InputError(
                 f"reference has shape {np.shape(self.reference)}: give ({d},) or (T, {d})"
             )
@@ -132,18 +134,24 @@ class MPC:
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
+        weights = np.stack([self.Q] * (self.horizon - 1) + [self.terminal])
+        limits = Limits(u_min, u_max, x_min, x_max, du_max)
+        program = Program(weights, self.R, self.input, limits, softening)
+        object.__setattr__(self, "_program", program)
 
     # A controller
 
     def begin(self) -> Memory:
-        """Before the first sample; the input that is weighed nothing acts."""
-        return Memory(np.tile(self.input, (self.horizon, 1)), self.input, 0)
+        """Before the first sample; the input about which inputs are weighed acts."""
+        plan = np.tile(self.input, (self.horizon, 1))
+        return Memory(plan, self.input, 0, at_rest(self.model, self.input))
 
     def act(self, state: Memory, x: Any, past: Any = None) -> tuple[Array, Memory]:
         """The first input of the best plan, and the plan moved on by a sample."""
-        found = self.plan(x, state, past=past)
-        moved = np.vstack([found.inputs[1:], found.inputs[-1:]])
-        return found.inputs[0], Memory(moved, found.inputs[0], state.samples + 1)
+        window, recent = with_state(self.model, state.recent, x, past)
+        found = self._plan(window, state)
+        u, moved = found.inputs[0], np.vstack([found.inputs[1:], found.inputs[-1:]])
+        return u, Memory(moved, u, state.samples + 1, with_input(recent, u))
 
     def plan(self, x: Any, state: Memory | None = None, *, past: Any = None) -> Plan:
         """The best plan from a state.
@@ -154,7 +162,10 @@ class MPC:
             past: with delays, the inputs between the states of the window.
         """
         memory = self.begin() if state is None else state
-        start = self._predict.start(window_of(self.model, x, past))
+        return self._plan(with_state(self.model, memory.recent, x, past)[0], memory)
+
+    def _plan(self, window: Array, memory: Memory) -> Plan:
+        start = self._predict.start(window)
         goal = self._goal(memory.samples)
         if self._predict.linear:
             return self._linear(start, goal, memory.used)
@@ -164,7 +175,12 @@ class MPC:
             beginnings += [
                 (np.tile(edge, (self.horizon, 1)), EXPLORING) for edge in (*finite, self.input)
             ]
-        plans = [self._improved(start, goal, memory.used, *one) for one in beginnings]
+        plans = [
+            self._improved(
+                start, goal, memory.used, self._program.limits.allowed(plan, memory.used), times
+            )
+            for plan, times in beginnings
+        ]
         return min(plans, key=lambda one: one.cost)
 
     def _goal(self, samples: int) -> Array:
@@ -181,17 +197,18 @@ class MPC:
     def _linear(self, start: Array, goal: Array, used: Array) -> Plan:
         """One program: with a plan of zeros as its beginning, its matrices are always the same."""
         nothing = np.zeros((self.horizon, len(self.input)))
-        slopes, hessian, rows = self._fixed
         states = self._predict.states(start, nothing)
-        inputs = self._step(states, slopes, hessian, rows, nothing, goal, used)
-        return self._told(inputs, states + (slopes @ inputs.ravel()).reshape(states.shape), goal)
+        inputs = self._program.step(self._fixed, states, nothing, goal, used)
+        moved = (self._fixed.slopes @ inputs.ravel()).reshape(states.shape)
+        return self._told(inputs, states + moved, goal)
 
     @cached_property
-    def _fixed(self) -> tuple[Array, Array, Array]:
-        """Slopes, the matrix of the cost and that of the rows, of a model linear in the plan."""
-        origin = self._predict.start(window_of(self.model, self.reference[-1]))
-        slopes = self._predict.path(origin, np.zeros((self.horizon, len(self.input)))).slopes
-        return slopes, self._hessian(slopes), self._rows(slopes)
+    def _fixed(self) -> Matrices:
+        """Of a model that is linear in the plan."""
+        nothing = np.zeros((self.horizon, len(self.input)))
+        return self._program.matrices(
+            self._predict.path(np.zeros(self._predict.size), nothing).slopes
+        )
 
     def _improved(
         self, start: Array, goal: Array, used: Array, plan: Array, iterations: int
@@ -202,11 +219,10 @@ class MPC:
             states, slopes = self._predict.path(start, best.inputs)
             if not (np.isfinite(states).all() and np.isfinite(slopes).all()):
                 break
-            step = self._step(
-                states, slopes, self._hessian(slopes), self._rows(slopes), best.inputs, goal, used
-            )
+            matrices = self._program.matrices(slopes)
+            step = self._program.step(matrices, states, best.inputs, goal, used)
             for halving in range(TRIES):
-                tried = np.clip(best.inputs + step / 2**halving, self.u_min, self.u_max)
+                tried = self._program.limits.allowed(best.inputs + step / 2**halving, used)
                 found = self._told(tried, self._predict.states(start, tried), goal)
                 if found.cost < best.cost:
                     break
@@ -221,88 +237,9 @@ class MPC:
         """A plan with its cost."""
         apart, push = states - goal, inputs - self.input
         with np.errstate(over="ignore", invalid="ignore"):
-            cost = np.einsum("ki,kij,kj", apart, self._weights, apart)
+            cost = np.einsum("ki,kij,kj", apart, self._program.weights, apart)
             cost += np.einsum("ki,ij,kj", push, self.R, push)
             beyond = np.maximum(np.maximum(self.x_min - states, states - self.x_max), 0.0)
             cost += self.softening * beyond.sum()
         finite = np.isfinite(cost)
         return Plan(inputs, states, float(cost) if finite else np.inf, float(beyond.max()))
-
-    # The quadratic program: variables are the step of the plan, then e
-
-    @cached_property
-    def _weights(self) -> Array:
-        """Of the states of a plan, (H, d, d)."""
-        return np.stack([self.Q] * (self.horizon - 1) + [self.terminal])
-
-    @cached_property
-    def _bounded(self) -> NDArray[np.bool_]:
-        """Which states have bounds, for all steps, (H d,)."""
-        some = np.isfinite(self.x_min) | np.isfinite(self.x_max)
-        return np.tile(some, self.horizon)
-
-    @cached_property
-    def _changes(self) -> Array:
-        """From a plan to its changes, the first one against the input that acts; those bounded."""
-        m = len(self.input)
-        matrix = np.eye(self.horizon * m) - np.eye(self.horizon * m, k=-m)
-        return matrix[np.tile(np.isfinite(self.du_max), self.horizon)]
-
-    def _hessian(self, slopes: Array) -> Array:
-        d = self.Q.shape[0]
-        weighed = (self._weights @ slopes.reshape(self.horizon, d, -1)).reshape(slopes.shape)
-        size, soft = slopes.shape[1], int(self._bounded.sum())
-        found = np.zeros((size + soft, size + soft))
-        found[:size, :size] = 2 * (slopes.T @ weighed + np.kron(np.eye(self.horizon), self.R))
-        found[size:, size:] = np.eye(soft) * 1e-6 * self.softening
-        return (found + found.T) / 2
-
-    def _rows(self, slopes: Array) -> Array:
-        """Of x_k + e ≥ x_min, of x_k − e ≤ x_max, and of changes of the input; the finite ones."""
-        bounded = slopes[self._bounded]
-        soft = np.eye(len(bounded))
-        least, most = (np.isfinite(edge) for edge in self._edges)
-        changes = np.hstack([self._changes, np.zeros((len(self._changes), len(bounded)))])
-        above, below = np.hstack([bounded, soft]), np.hstack([bounded, -soft])
-        return np.vstack([above[least], below[most], changes])
-
-    @cached_property
-    def _edges(self) -> tuple[Array, Array]:
-        """Bounds of those states of a plan that have some."""
-        low, high = (
-            np.tile(edge, self.horizon)[self._bounded] for edge in (self.x_min, self.x_max)
-        )
-        return low, high
-
-    def _step(
-        self,
-        states: Array,
-        slopes: Array,
-        hessian: Array,
-        rows: Array,
-        plan: Array,
-        goal: Array,
-        used: Array,
-    ) -> Array:
-        """The best change of a plan, for states that change by `slopes`, (H, m)."""
-        weighed = np.einsum("kij,kj->ki", self._weights, states - goal).ravel()
-        push = ((plan - self.input) @ self.R).ravel()
-        soft = int(self._bounded.sum())
-        slope = np.concatenate([2 * (slopes.T @ weighed + push), np.full(soft, self.softening)])
-        free = np.full(soft, np.inf)
-        low = np.concatenate([np.tile(self.u_min, self.horizon) - plan.ravel(), np.zeros(soft)])
-        high = np.concatenate([np.tile(self.u_max, self.horizon) - plan.ravel(), free])
-        least, most = (edge - states.ravel()[self._bounded] for edge in self._edges)
-        least, most = least[np.isfinite(least)], most[np.isfinite(most)]
-        first = np.zeros((self.horizon, len(used)))
-        first[0] = used
-        chosen = np.tile(np.isfinite(self.du_max), self.horizon)
-        changed = self._changes @ plan.ravel() - first.ravel()[chosen]
-        du = np.tile(self.du_max, self.horizon)[chosen]
-        above, below = np.full(len(least), np.inf), np.full(len(most), -np.inf)
-        g_low = np.concatenate([least, below, -du - changed])
-        g_high = np.concatenate([above, most, du - changed])
-        found = self._solver.solve(hessian, slope, low, high, rows, g_low, g_high)
-        step = found[: plan.size].reshape(plan.shape)
-        # Bounds hold exactly, whatever the solver's accuracy.
-        return np.clip(plan + step, self.u_min, self.u_max) - plan

@@ -13,7 +13,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedkoopman.control.linear import LinearSystem, linearised
-from fedkoopman.control.targets import check_driven, window_of
+from fedkoopman.control.recent import Recent, at_rest, with_input, with_state
+from fedkoopman.control.targets import check_driven
 from fedkoopman.covariance import one_covariance
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.fitted import Fitted
@@ -25,7 +26,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class LQR:
-    """A linear controller; also a `Controller` without memory.
+    """A linear `Controller`; it remembers only the window of a model with delays.
 
     Attributes:
         model: of the system.
@@ -42,18 +43,19 @@ class LQR:
     u_min: Array
     u_max: Array
 
-    def begin(self) -> None:
-        """Nothing is remembered."""
-        return None
+    def begin(self) -> Recent:
+        """Before the first sample; the target's input acts."""
+        return at_rest(self.model, np.clip(self.system.target.input, self.u_min, self.u_max))
 
-    def act(self, state: None, x: Any, past: Any = None) -> tuple[Array, None]:
-        """The input at a state."""
-        y = self.model.learned_.lift(window_of(self.model, x, past)[None])[0]
-        return self.of_lifted(y), None
+    def act(self, state: Recent, x: Any, past: Any = None) -> tuple[Array, Recent]:
+        """The input at a state, or at the end of a window with its past inputs."""
+        window, recent = with_state(self.model, state, x, past)
+        u = self.of_lifted(self.model.learned_.lift(window[None])[0])
+        return u, with_input(recent, u)
 
     def __call__(self, x: Any, past: Any = None) -> Array:
-        """The input at a state."""
-        return self.act(None, x, past)[0]
+        """The input at a state, from which nothing is remembered."""
+        return self.act(self.begin(), x, past)[0]
 
     def of_lifted(self, y: Array) -> Array:
         """The input at a lifted state."""
@@ -65,7 +67,7 @@ class LQR:
     def state_gain(self) -> Array:
         """F of the newest state, (m, d), to first order about the target."""
         at, d = self.system.target, len(self.system.target.state)
-        slope = self.model.learned_.lift_slope(window_of(self.model, at.state)[None])[0]
+        slope = self.model.learned_.lift_slope(at.window[None])[0]
         return self.gain @ self.system.basis.T @ slope[:, -d:]
 
     @property

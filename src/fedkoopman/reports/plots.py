@@ -40,7 +40,7 @@ def plot_states(path: Path, states: SiteStates) -> None:
             seen = seen[:: max(1, -(-len(seen) // MOST_POINTS))]
             _draw_dots(axes, time[seen], observed[seen], 4, 1.5)
             _draw_band(axes, time, states.means[column][:, i], stds[column][:, i])
-            _dress(axes)
+            dress(axes)
         if states.labels is not None:
             grid[0, column].set_title(f"segment {states.labels[column]}", color=TEXT, size=10)
     _label_panels(figure, grid, states)
@@ -108,7 +108,8 @@ def _bins(samples: int) -> np.ndarray | None:
     return np.linspace(0, samples, MOST_POINTS // 2, endpoint=False).astype(int)
 
 
-def _dress(axes: "Axes") -> None:
+def dress(axes: "Axes") -> None:
+    """The look of every panel."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#c4c7cb")
     axes.grid(color="#eceff1", lw=0.8)
@@ -147,7 +148,7 @@ def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
                     _fill(axes, time, mean - 2 * std, mean + 2 * std, band, f"{label} ±2σ")
                 axes.plot(time, mean, color=line, lw=1.3, label=label)
             axes.axvline(t[-1], color="#c4c7cb", lw=0.8, zorder=0)
-            _dress(axes)
+            dress(axes)
         if past.labels is not None and len(past.means) > 1:
             grid[0, column].set_title(f"segment {past.labels[column]}", color=TEXT, size=10)
     _label_panels(figure, grid, past)
@@ -182,7 +183,7 @@ def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
     plane.set_ylabel("imaginary part", color=TEXT)
     plane.set_title("eigenvalues of K", color=TEXT, size=10)
     plane.locator_params(nbins=6)
-    _dress(plane)
+    dress(plane)
     figure.legend(loc="outside lower left", ncols=3, frameon=False, labelcolor=TEXT, fontsize=9)
     shares = np.array([[row["mode"][name] for name in names] for row in rows])
     table.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")

@@ -1,5 +1,6 @@
 """Predictive control, against a textbook's program in which no state is eliminated."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from reference import driven, predictive
@@ -51,15 +52,15 @@ def test_without_bounds_a_long_plan_is_the_linear_controller(model):
         np.testing.assert_allclose(controller.plan(x).inputs[0], exact(x), atol=1e-6)
 
 
-def bounds_hold(count, seed):
-    """Random stable systems, weights, bounds and starts: no plan leaves the bounds of inputs, and
-    changes are no faster than allowed."""
-    random = np.random.default_rng(seed)
+def bounds_hold(count, seed, sizes, horizons):
+    """Random systems, weights, bounds and starts: no plan leaves the bounds of inputs, no change is
+    faster than allowed, and no state leaves its bounds where any plan at all could keep them."""
+    random, kept = np.random.default_rng(seed), 0
     for _ in range(count):
-        d, m = random.integers(1, 4, 2)
+        d, m = random.choice(sizes, 2)
         A = random.normal(size=(d, d))
         A *= random.uniform(0.3, 1.05) / np.abs(np.linalg.eigvals(A)).max()
-        B = random.normal(size=(d, m))
+        B, horizon = random.normal(size=(d, m)), int(random.choice(horizons))
         U = [random.normal(size=(40, m)) for _ in range(3)]
         X = []
         for u in U:
@@ -68,25 +69,43 @@ def bounds_hold(count, seed):
                 x.append(A @ x[-1] + B @ one)
             X.append(np.array(x))
         model = fk.DMD().fit(X, U=U)
-        edge = random.uniform(0.05, 1.0, m)
+        edge, most = random.uniform(0.05, 1.0, m), random.uniform(0.1, 2, d)
         controller = fk.control.MPC(
-            model, random.normal(size=d), horizon=int(random.integers(1, 15)),
-            Q=random.uniform(0.1, 3, d), R=random.uniform(0.01, 1, m), u_min=-edge, u_max=2 * edge,
-            du_max=edge, x_max=random.uniform(0.1, 2, d), relift=False,
+            model, random.normal(size=d), horizon=horizon, Q=random.uniform(0.1, 3, d),
+            R=random.uniform(0.01, 1, m), u_min=-edge, u_max=2 * edge, du_max=edge,
+            x_min=-2 * most, x_max=most, relift=False,
         )  # fmt: skip
-        found, used = controller.plan(3 * random.normal(size=d)), controller.begin().used
+        x = random.choice([0.5, 3]) * random.normal(size=d)
+        found, used = controller.plan(x), controller.begin().used
         assert (found.inputs >= -edge).all() and (found.inputs <= 2 * edge).all()
         changes = np.diff(np.vstack([used, found.inputs]), axis=0)
-        assert (np.abs(changes) <= edge + 1e-7).all()
+        assert (np.abs(changes) <= edge * (1 + 1e-12)).all()
+        if predictive.can_be_kept(A, B, x, horizon, used, -edge, 2 * edge, edge, -2 * most, most):
+            assert found.excess < 1e-6
+            kept += 1
+    assert kept > count / 5  # so that the last law was tried
 
 
 def test_bounds_hold_in_random_problems():
-    bounds_hold(25, seed=0)
+    bounds_hold(25, seed=0, sizes=[1, 2], horizons=[1, 6])
 
 
 @pytest.mark.slow
 def test_bounds_hold_in_a_thousand_random_problems():
-    bounds_hold(1000, seed=1)
+    bounds_hold(1000, seed=1, sizes=[1, 2, 3], horizons=[1, 3, 8, 14])
+
+
+@pytest.mark.parametrize("explore", [0, 1])
+def test_changes_are_bounded_of_models_that_are_not_linear(explore):
+    """Whatever beginnings are tried: the bounds of inputs alone would allow any jump."""
+    X, U = driven.trajectories(driven.bilinear)
+    model = fk.DMD(bilinear=True).fit(X, U=U)
+    controller = mpc(model, horizon=8, u_min=-1, u_max=1, du_max=[0.05, 0.2], explore=explore)
+    x, memory, used = np.array([1.5, -1.0]), controller.begin(), controller.begin().used
+    for _ in range(12):
+        u, memory = controller.act(memory, x)
+        assert (np.abs(u - used) <= np.array([0.05, 0.2]) * (1 + 1e-12)).all()
+        x, used = driven.bilinear(x, u), u
 
 
 def test_bounds_of_states_hold_where_they_can(model):
@@ -145,6 +164,29 @@ def test_a_window_is_planned_from_outputs_and_past_inputs():
         np.array([-1.0, -1.0]), np.array([1.0, 1.0]), np.full(2, -np.inf), np.full(2, np.inf), 1.0,
     )  # fmt: skip
     np.testing.assert_allclose(found.inputs, inputs, atol=1e-6)
+
+
+def test_a_controller_remembers_the_window_of_a_model_with_delays():
+    """In a closed loop that shows one output of two states, as from the states themselves."""
+    X, U = driven.trajectories(driven.linear)
+    system = fk.System.from_map(
+        lambda x, u: jnp.asarray(driven.A) @ x + jnp.asarray(driven.B) @ u, 2, dt=1.0, input_dim=2
+    )
+    options = {"horizon": 10, "R": R, "input": [0, 0], "u_min": -1, "u_max": 1, "relift": False}
+    delays = fk.DMD(n_delays=2).fit([x[:, :1] for x in X], U=U)
+    found = fk.control.closed_loop(
+        system,
+        fk.control.MPC(delays, [0.0], Q=1.0, **options),
+        [1.0, 1.0],
+        15,
+        seen=lambda x: x[:1],
+    )
+    states = fk.control.MPC(fk.DMD().fit(X, U=U), [0.0, 0.0], Q=[1.0, 0.0], **options)
+    # What the window knows of the unseen state is right once it holds nothing from before the loop.
+    for k in range(2, 15):
+        exact = states.plan(found.states[k]).inputs[0]
+        np.testing.assert_allclose(found.inputs[k], exact, atol=1e-6)
+    np.testing.assert_array_equal(found.seen, found.states[:, :1])
 
 
 MISTAKES = {
