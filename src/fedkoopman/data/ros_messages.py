@@ -9,7 +9,8 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,6 +32,8 @@ _FORMATS = {
     "uint16": "H", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "float32": "f",
     "float64": "d",
 }  # fmt: skip
+
+_STRUCTS = {o + code: struct.Struct(o + code) for o in "<>" for code in set(_FORMATS.values())}
 
 
 @dataclass(frozen=True)
@@ -56,41 +59,75 @@ class Type:
 
     def numbers(self, raw: bytes) -> Iterator[tuple[str, Any]]:
         """All numbers of a message in their order, with their paths; arrays as a whole."""
-        cursor = _Cursor(raw, self.cdr)
-        yield from self._message(cursor, self.name, "")
+        return self._numbers(_Cursor(raw, self.cdr), self.name, "")
 
-    def _message(self, cursor: "_Cursor", name: str, path: str) -> Iterator[tuple[str, Any]]:
+    def _numbers(self, cursor: "_Cursor", name: str, path: str) -> Iterator[tuple[str, Any]]:
+        for step in self._steps[name]:
+            inner, count = path + step.path, step.count
+            if step.many and count is None:
+                count = cursor.number("I")
+            if step.code and step.many:
+                yield inner, cursor.array(step.code, count)
+            elif step.code:
+                yield inner, cursor.number(step.code)
+            elif step.name:
+                for i in range(cursor.counted(count)):
+                    yield from self._numbers(cursor, step.name, f"{inner}[{i}].")
+            else:
+                for _ in range(cursor.counted(count) if step.many else 1):
+                    cursor.skip(cursor.number("I") if step.text else int(self.cdr))
+
+    @cached_property
+    def _steps(self) -> "_Steps":
+        return _Steps(self.definitions)
+
+
+class _Step(NamedTuple):
+    """One field: numbers of a format `code`, messages of a type `name`, a text, or a filler.
+
+    `many` is an array or sequence, whose `count` is None where the message tells it.
+    """
+
+    path: str
+    code: str = ""
+    name: str = ""
+    text: bool = False
+    many: bool = False
+    count: Any = None
+
+
+class _Steps(dict[str, list[_Step]]):
+    """The fields of each type, when they are first asked for; messages within it are unfolded."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        super().__init__()
+        self.definitions = definitions
+
+    def __missing__(self, name: str) -> list[_Step]:
+        self[name] = found = list(self._unfolded(name, ""))
+        return found
+
+    def _unfolded(self, name: str, path: str) -> Iterator[_Step]:
         if name not in self.definitions:
             raise Damaged(f"the type {name} is not defined in it")
-        # in CDR no message is without a byte
-        for field, (node, detail) in self.definitions[name] or [(_FILLER, (_BASE, ("uint8", 0)))]:
+        if not self.definitions[name]:
+            yield _Step(path)  # in CDR no message is without a byte
+        for field, (node, detail) in self.definitions[name]:
+            many = node in (_ARRAY, _SEQUENCE)
+            (entry, what), count = detail if many else ((node, detail), None)
+            step = _Step(path + field, many=many, count=count if node == _ARRAY else None)
             if field == _FILLER:
-                cursor.skip(int(self.cdr))
-                continue
-            inner = f"{path}.{field}" if path else field
-            if node not in (_ARRAY, _SEQUENCE):
-                yield from self._one(cursor, node, detail, inner)
-                continue
-            (entry, what), count = detail
-            if node == _SEQUENCE:
-                count = cursor.number("I")
-            if entry == _BASE and what[0] in _FORMATS:
-                yield inner, cursor.array(_FORMATS[what[0]], count)
-                continue
-            for i in range(cursor.counted(count)):
-                yield from self._one(cursor, entry, what, f"{inner}[{i}]")
-
-    def _one(
-        self, cursor: "_Cursor", node: int, detail: Any, path: str
-    ) -> Iterator[tuple[str, Any]]:
-        if node == _NAME:
-            yield from self._message(cursor, detail, path)
-        elif detail[0] == "string":
-            cursor.skip(cursor.number("I"))
-        elif detail[0] in _FORMATS:
-            yield path, cursor.number(_FORMATS[detail[0]])
-        else:
-            raise Damaged(f"{path} is a {detail[0]}, which cannot be read")
+                yield step
+            elif entry == _NAME and many:
+                yield step._replace(name=what)
+            elif entry == _NAME:
+                yield from self._unfolded(what, f"{path}{field}.")
+            elif what[0] == "string":
+                yield step._replace(text=True)
+            elif what[0] in _FORMATS:
+                yield step._replace(code=_FORMATS[what[0]])
+            else:
+                raise Damaged(f"{path}{field} is a {what[0]}, which cannot be read")
 
 
 class _Cursor:
@@ -106,9 +143,8 @@ class _Cursor:
             self.order, self.at, self.start = "<" if raw[1] else ">", 4, 4
 
     def number(self, code: str) -> Any:
-        size = struct.calcsize(f"={code}")
-        at = self._room(size, 1)
-        return struct.unpack_from(self.order + code, self.raw, at)[0]
+        form = _STRUCTS[self.order + code]
+        return form.unpack_from(self.raw, self._room(form.size, 1))[0]
 
     def array(self, code: str, count: int) -> np.ndarray:
         kind = np.dtype(self.order + code)

@@ -67,6 +67,10 @@ def column(name: str, field: str = "x") -> list[str]:
 def test_a_whole_file_is_read(name: str, tmp_path: Path) -> None:
     [rows] = read(written(name, tmp_path), columns=column(name))
     np.testing.assert_allclose(rows.observed[:, 0], X, rtol=0, atol=KEPT[name].error)
+    if name in ARRAYS:
+        assert rows.times is None
+    else:  # taken unasked, as its column is called `time`
+        np.testing.assert_allclose(rows.times, regular({"x": X})[0], atol=1e-12)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
