@@ -123,7 +123,7 @@ def _drift_slope(model: Fitted, at: Target) -> Array:
     """How the drift changes with the input, (d, m)."""
     learned = model.learned_
     kind = learned.architecture
-    moves, count = drive_matrix(model, at.lifted), (kind.window - 1) * kind.inputs
+    moves, count = learned.drive(at.lifted), (kind.window - 1) * kind.inputs
     if count:  # the input also stands in the window
         lifts = learned.lift_slope(at.window[None])[0, :, :count]
         earlier = lifts.reshape(len(lifts), -1, kind.inputs).sum(axis=1)
@@ -139,11 +139,3 @@ def step_matrix(model: Fitted, u: Array) -> Array:
     if not learned.architecture.bilinear:
         return learned.operator
     return learned.operator + np.tensordot(u, learned.input_products, 1)
-
-
-def drive_matrix(model: Fitted, y: Array) -> Array:
-    """What an input does at a lifted state, B + [N_1 y, N_2 y, …], (O, m)."""
-    learned = model.learned_
-    if not learned.architecture.bilinear:
-        return learned.input_matrix
-    return learned.input_matrix + np.stack([n @ y for n in learned.input_products], axis=1)
