@@ -5,7 +5,7 @@ WORKDIR /source
 RUN python -m venv /opt/fedkoopman
 COPY constraints.txt pyproject.toml README.md LICENSE ./
 COPY src ./src
-RUN /opt/fedkoopman/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[deploy]'
+RUN /opt/fedkoopman/bin/pip install --no-cache-dir --disable-pip-version-check -c constraints.txt '.[deploy,mqtt]'
 
 FROM python:3.11-slim-bookworm
 RUN apt-get update \

@@ -79,14 +79,14 @@ def test_the_package_finds_all_it_needs_among_what_is_copied() -> None:
     assert about["project"]["readme"] in copied
     assert set(about["project"]["license-files"]) <= set(copied)
     assert about["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"] == ["src/fedkoopman"]
-    assert "deploy" in about["project"]["optional-dependencies"]
+    assert {"deploy", "mqtt"} <= set(about["project"]["optional-dependencies"])
 
 
 def test_it_is_installed_with_the_pinned_versions() -> None:
     [install] = [rest for word, rest in instructions() if word == "RUN" and " install " in rest
                  and "pip" in rest]  # fmt: skip
     words = shlex.split(install)
-    assert words[-1] == ".[deploy]"
+    assert words[-1] == ".[deploy,mqtt]"
     assert words[words.index("-c") + 1] == "constraints.txt"
 
 

@@ -37,6 +37,7 @@ from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.buffer import Buffer
 from fedkoopman.deploy.site.live import Live
 from fedkoopman.deploy.site.mqtt import Receiver
+from fedkoopman.deploy.site.mqtt_journal import Arrived
 from fedkoopman.deploy.site.store import Store, StoreError, reading
 from fedkoopman.deploy.wire import Acknowledge, Poll, Polled
 from fedkoopman.errors import InputError
@@ -143,7 +144,7 @@ def test_nothing_is_acknowledged_before_it_is_on_the_disk(
                 sender.send(n, payload(n))
             sender.finish()
             assert tried.wait(30)
-            until(lambda: "disk is full; nothing is acknowledged" in caplog.text)
+            until(lambda: "disk is full; what is not kept is not acknowledged" in caplog.text)
             assert receiver.status()["mqtt_samples"] == 0
         until(lambda: receiver.status()["mqtt_samples"] == 5)  # the same one goes on
         monkeypatch.setattr(receiver._journal, "keep", full)  # until its end
@@ -300,6 +301,24 @@ def test_an_agent_takes_what_is_published_and_its_status_tells(
         assert agent.end() == 0
     finally:
         agent.remove()
+
+
+def test_a_file_that_cannot_be_written_is_told_and_written_later(
+    tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving_module, "AFTER_FAILURE", 0.02)
+    site = mqtt_site(tmp_path / "lab-a", free_port())  # nobody listens there
+    (site.folder / "data").write_text("in the way")
+    with receiving(site, store) as receiver:
+        receiver._journal.keep([Arrived(TOPIC, payload(n)) for n in range(40)])
+        receiver._to_write = True
+        until(lambda: "cannot write" in receiver.status()["mqtt"])
+        (site.folder / "data").unlink()
+        until(lambda: len(list(site.folder.glob("data/*.csv"))) == 1)
+        until(lambda: "cannot write" not in receiver.status()["mqtt"])
+    assert samples(site) == list(range(40))
+    told = [line for line in caplog.messages if "cannot write" in line]
+    assert len(told) == 1  # not again and again
 
 
 def test_a_study_that_takes_recordings_only_refuses_the_section(tmp_path: Path) -> None:

@@ -27,6 +27,10 @@ TICK = 0.2
 """Seconds between two looks at silent topics."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 60.0
 """Seconds before the broker is tried again."""
+LASTING = 10.0
+"""Seconds after which a connection counts as a good one."""
+AFTER_FAILURE = 1.0
+"""Seconds before the disk is tried again."""
 
 
 class Receiver:
@@ -55,31 +59,31 @@ class Receiver:
         self._open = self._connected = False
         """Whether there is a connection, and whether the broker has accepted it."""
         self._try_at, self._wait = 0.0, FIRST_WAIT
-        self._trouble, self._known, self._unsafe = "", 0, False
+        self._since, self._trouble, self._failed = 0.0, "", ""
+        self._to_write, self._known, self._unsafe = True, 0, False
 
     def run(self, stop: threading.Event) -> None:
         """Receive until `stop` is set; whatever fails is told, and tried again."""
-        began, failed = False, ""
+        began = False
         while not stop.is_set():
             try:
-                if not began:  # what a kill has left
+                if not began:  # segments that a kill has left open
                     self._heard = dict.fromkeys(self._journal.open_topics(), time.monotonic())
-                    self._write()
                     began = True
                 self._turn(stop)
-                if failed:
-                    LOG.info("MQTT: messages are kept again")
-                failed = ""
+                if self._failed:
+                    LOG.info("MQTT: it works again")
+                self._failed = ""
             except Exception as error:  # a full disk, for example, may pass
                 if stop.is_set():
                     break
-                if str(error) != failed:
+                if str(error) != self._failed:
                     known = isinstance(error, RuntimeError | ValueError)
                     LOG.warning(
-                        "MQTT: %s; nothing is acknowledged meanwhile", error, exc_info=not known
+                        "MQTT: %s; what is not kept is not acknowledged", error, exc_info=not known
                     )
-                failed = str(error)
-                stop.wait(1.0)
+                self._failed = str(error)
+                stop.wait(AFTER_FAILURE)
         if self._connected:
             self._client.on_disconnect = None
             self._client.disconnect()
@@ -89,7 +93,7 @@ class Receiver:
         where = f"{self._settings.host}:{self._settings.port}"
         state = f"connected to {where}" if self._connected else f"no connection to {where}"
         return {
-            "mqtt": f"{state}: {self._trouble}" if self._trouble else state,
+            "mqtt": ": ".join(filter(None, (state, self._trouble, self._failed))),
             **self._journal.counts(),
             "mqtt_known": self._known,
             "messages_set_aside": self._journal.aside(),
@@ -108,6 +112,7 @@ class Receiver:
                 stop.wait(TICK)
             self._keep()
             self._end_silent()
+            self._write()
         finally:
             if lost:
                 self._came.clear()  # what was not kept is not acknowledged, and comes again
@@ -142,7 +147,8 @@ class Receiver:
             self._known += result.known
             if result.reason:
                 LOG.warning("a message of %s is set aside: %s", message.topic, result.reason)
-        self._write()
+        self._to_write = True
+        self._wait = FIRST_WAIT
 
     def _end_silent(self) -> None:
         """End the segments of topics of which nothing was heard for long."""
@@ -152,11 +158,14 @@ class Receiver:
             self._journal.close(silent)
             for topic in silent:
                 del self._heard[topic]
-            self._write()
+            self._to_write = True
 
     def _write(self) -> None:
-        for path in self._journal.write():
-            LOG.info("MQTT: %s is complete", path.name)
+        """Write the files of complete segments, unless there can be none."""
+        if self._to_write:
+            for path in self._journal.write():
+                LOG.info("MQTT: %s is complete", path.name)
+            self._to_write = False
 
     def _connect(self) -> None:
         try:
@@ -169,7 +178,9 @@ class Receiver:
             self._later()
 
     def _later(self) -> None:
-        """Try again after a while, longer each time."""
+        """Try again after a while; longer each time, unless a connection lasted."""
+        if self._connected and time.monotonic() - self._since > LASTING:
+            self._wait = FIRST_WAIT
         self._open = self._connected = False
         self._try_at = time.monotonic() + self._wait
         self._wait = min(2 * self._wait, LONGEST_WAIT)
@@ -189,7 +200,7 @@ class Receiver:
             return
         from paho.mqtt.subscribeoptions import SubscribeOptions
 
-        self._connected, self._wait = True, FIRST_WAIT
+        self._connected, self._since = True, time.monotonic()
         LOG.info("MQTT: connected to %s:%d", self._settings.host, self._settings.port)
         before, wanted = self._journal.subscribed(), self._settings.topics
         trouble = ""
@@ -222,7 +233,6 @@ class Receiver:
     def _on_disconnect(
         self, _client: Any, _data: object, _flags: Any, reason: Any, _properties: Any
     ) -> None:
-        self._connected = False
         words = {
             "Session taken over": f"another client calls itself {self._name}: change mqtt.client_id"
         }

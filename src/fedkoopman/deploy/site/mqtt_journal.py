@@ -175,12 +175,12 @@ class Journal:
         )
         c.execute(
             "UPDATE mqtt_segments SET samples = samples + 1, last = ?, instant = ?, "
-            "state = iif(samples + 1 < ?, 'open', 'closed') WHERE number = ?",
+            "state = CASE WHEN samples + 1 < ? THEN 'open' ELSE 'closed' END WHERE number = ?",
             (sample.number, sample.time, self._samples, current),
         )
         c.execute(
-            "INSERT INTO mqtt_marks VALUES (?, ?, ?, 1) ON CONFLICT DO UPDATE SET "
-            "last = excluded.last, came = came + 1",
+            "INSERT INTO mqtt_marks VALUES (?, ?, ?, 1) ON CONFLICT (topic, segment) "
+            "DO UPDATE SET last = excluded.last, came = came + 1",
             which,
         )
         return True
