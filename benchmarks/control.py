@@ -357,12 +357,14 @@ def page(rows: list[dict[str, Any]], passes: int) -> str:
     ]  # fmt: skip
     for way in WAYS:
         ours = [one for one in rows if one["model"] == way]
+        if not ours:
+            continue
         text += [
             "",
             f"## {way.capitalize()}",
             "",
-            f"{ours[0]['count']} samples, {ours[1]['count']} programs of {ours[0]['variables']} "
-            f"variables and {ours[0]['rows']} rows; {ours[1]['known']} exact solutions.",
+            f"{ours[0]['count']} samples, programs of {ours[0]['variables']} variables and "
+            f"{ours[0]['rows']} rows.",
             "",
             "| | median | 99th percentile | CPU | error: median | worst |",
             "|---|---|---|---|---|---|",
@@ -389,10 +391,12 @@ def main() -> None:
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | ONE_CORE)
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    rows = [row for way in WAYS for row in rows_of(way, chosen.samples, chosen.passes)]
+    rows: list[dict[str, Any]] = []
     RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "control.json").write_text(json.dumps(rows, indent=1) + "\n")
-    (RESULTS / "control.md").write_text(page(rows, chosen.passes))
+    for way in WAYS:  # what was measured is there, should the rest take too long
+        rows += rows_of(way, chosen.samples, chosen.passes)
+        (RESULTS / "control.json").write_text(json.dumps(rows, indent=1) + "\n")
+        (RESULTS / "control.md").write_text(page(rows, chosen.passes))
 
 
 if __name__ == "__main__":
