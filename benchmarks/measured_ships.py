@@ -1,14 +1,11 @@
 """KVLCC2: two laboratories, MARIN and HSVA, learn one model of the same ship.
 
-Each is a site of a real federation (`fk.run` on a study with two site files), or the only one of a
-study. Whole manoeuvres are simulated from their first states and the recorded rudder.
+The tables and verdicts of the page: federated, alone and pooled, by model kind, and what else was
+tried. What is compared is the simulation of whole held-out manoeuvres.
 """
 
-import importlib
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from accuracy_page import Options, short
@@ -23,127 +20,16 @@ from measured_ships_choice import (
     root_mean_square,
     validation_error,
 )
-from measured_ships_data import (
-    ARTEFACT,
-    DT,
-    HSVA,
-    LABORATORIES,
-    MARIN,
-    Array,
-    Laboratory,
-    Manoeuvre,
-    write_federation,
-)
+from measured_ships_data import DT, LABORATORIES, Array, Laboratory
+from measured_ships_federation import BOTH, TESTS, Ships, edmd, simulate_of
+from measured_ships_peers import PEERS
 from measured_ships_text import INTRO, KINDS, MIRRORED, RECORDED, reason
 
 import fedkoopman as fk
 
-Data = Mapping[str, Mapping[str, Manoeuvre]]
-Simulate = Callable[[Array, Array], Array]
-"""From a first state and rudder (T, 1) to the states that follow, (T, 3)."""
-TESTS = {
-    "MARIN zig-zag": (MARIN, MARIN.zigzags),
-    "MARIN circle": (MARIN, MARIN.circles),
-    "HSVA zig-zags": (HSVA, HSVA.zigzags),
-}
-BOTH = ("marin", "hsva")
 AUTO = 'observation = "auto"\nprocess = "auto"'
 SAME, OTHERS = 1.1, 0.5
 """Of a laboratory's error alone: on its own manoeuvres, and on the other's, at most."""
-
-
-@dataclass(frozen=True)
-class Ships:
-    """All manoeuvres, and by what errors are divided."""
-
-    data: Data
-    spread: Array
-
-    @classmethod
-    def read(cls, folder: Path, artefact: int = ARTEFACT) -> "Ships":
-        """From the published files; `artefact` as in `Laboratory.manoeuvres`."""
-        data = {lab.name: lab.manoeuvres(folder, artefact) for lab in LABORATORIES}
-        for lab in LABORATORIES:
-            if missing := set(lab.held_out) - data[lab.name].keys():
-                raise SystemExit(f"{folder / lab.name} lacks {', '.join(sorted(missing))}")
-        every = [x for name in BOTH for x, _ in paths_of(_training(data), name)]
-        return cls(data, np.concatenate(every).std(axis=0))
-
-    @property
-    def training(self) -> Data:
-        """Without the held-out manoeuvres."""
-        return _training(self.data)
-
-    def mirrored(self) -> "Ships":
-        """With the mirror image of every manoeuvre that is learned from."""
-        extra = {
-            name: {f"{key}_mirrored": one.mirrored() for key, one in some.items()}
-            for name, some in self.training.items()
-        }
-        both = {name: {**self.data[name], **extra[name]} for name in self.data}
-        return Ships(both, self.spread)
-
-    def learned(
-        self,
-        network: Mapping[str, object],
-        names: Sequence[str] = BOTH,
-        *,
-        held_out: Mapping[str, Sequence[str]] | None = None,
-        **settings: object,
-    ) -> fk.DeepKoopman:
-        """The model of a federation of some laboratories, or of one alone."""
-        labs = [lab for lab in LABORATORIES if lab.name in names]
-        apart = {lab.name: [*lab.held_out, *(held_out or {}).get(lab.name, ())] for lab in labs}
-        with tempfile.TemporaryDirectory() as folder:
-            study = write_federation(
-                Path(folder), self.data, labs, network, held_out=apart, **settings
-            )
-            return fk.run(fk.Study.load(study)).model
-
-    def scores(self, simulate: Simulate) -> dict[str, float]:
-        """Errors of whole held-out manoeuvres, in standard deviations, by test."""
-        return {test: self.error(simulate, lab, names) for test, (lab, names) in TESTS.items()}
-
-    def error(self, simulate: Simulate, lab: Laboratory, names: Sequence[str]) -> float:
-        """Root mean square over rows, channels and manoeuvres."""
-        found = []
-        for name in names:
-            one = self.data[lab.name][name]
-            states = lab.model_scale(one.states)
-            found.append((simulate(states[0], one.rudder[:-1]) - states[1:]) / self.spread)
-        return root_mean_square(found)
-
-    def one_step(self, model: fk.DeepKoopman, lab: Laboratory, names: Sequence[str]) -> float:
-        """The same, one step ahead of every row."""
-        found = []
-        for name in names:
-            one = self.data[lab.name][name]
-            x = lab.model_scale(one.states)
-            found.append((model.predict(x, U=one.rudder)[:-1] - x[1:]) / self.spread)
-        return root_mean_square(found)
-
-
-def _training(data: Data) -> Data:
-    return {
-        lab.name: {key: one for key, one in data[lab.name].items() if key not in lab.held_out}
-        for lab in LABORATORIES
-    }
-
-
-def simulate_of(model: fk.DeepKoopman) -> Simulate:
-    """Lifted anew as often as the model itself decided."""
-    return lambda start, rudder: model.simulate(start, U=rudder)
-
-
-def edmd(setting: Setting) -> dict[str, object]:
-    """The study's section network."""
-    return {
-        "kind": "edmd",
-        "degree": setting.degree,
-        "bilinear": setting.bilinear,
-        "ridge": setting.ridge,
-        "inputs": ["rudder"],
-    }
 
 
 SPECTRAL = {
@@ -166,7 +52,11 @@ class Row:
 
     @property
     def cells(self) -> list[object]:
-        return [self.name, self.note, *self.scores.values()]
+        known = [
+            "not finite" if value is not None and not np.isfinite(value) else value
+            for value in self.scores.values()
+        ]
+        return [self.name, self.note, *known]
 
 
 def compared(ships: Ships, mirror: bool) -> tuple[dict[str, Row], list[Row]]:
@@ -197,44 +87,33 @@ def compared(ships: Ships, mirror: bool) -> tuple[dict[str, Row], list[Row]]:
     pooled = fk.EDMD(dt=DT, **options).fit([x for x, _ in every], U=[u for _, u in every])
     row("pooled", "**pooled** (all rows in one place, `fk.EDMD`)", pooled, str(setting))
     others = [Row("holding the first state", ships.scores(_held))]
-    for name, function, options in PEERS:
-        others.append(_peer(ships, every, name, function, options))
+    for name in PEERS:
+        others.append(_peer(ships, every, name))
         say(f"{name}: {others[-1].scores}")
     return rows, others
 
 
-PEERS: tuple[tuple[str, str, dict[str, int]], ...] = (
-    ("PyDMD, DMDc", "pydmd_dmdc", {}),
-    ("pykoop, EDMD of degree 2", "pykoop_edmd", {"degree": 2}),
-    ("pykoop, EDMD of degree 3", "pykoop_edmd", {"degree": 3}),
-)
-
-
-def _peer(
-    ships: Ships, every: Sequence[tuple[Array, Array]], name: str, function: str, options: dict
-) -> Row:
+def _peer(ships: Ships, every: Sequence[tuple[Array, Array]], name: str) -> Row:
     """A library of others on all rows in one place, standardised; without it a row of dashes."""
+    mean = np.concatenate([x for x, _ in every]).mean(axis=0)
+    size = float(np.concatenate([u for _, u in every]).std())
     try:
-        learn = getattr(importlib.import_module("measured_peers"), function)
-        mean = np.concatenate([x for x, _ in every]).mean(axis=0)
-        size = float(np.concatenate([u for _, u in every]).std())
-        model = learn([((x - mean) / ships.spread, u / size) for x, u in every], **options)
+        simulate = PEERS[name]([((x - mean) / ships.spread, u / size) for x, u in every])
     except ImportError as error:
         return Row(name, dict.fromkeys(TESTS), f"not installed ({error.name})")
 
-    def simulate(start: Array, rudder: Array) -> Array:
-        found = model.simulate((start[None] - mean) / ships.spread, rudder / size)
-        return found * ships.spread + mean
+    def scaled(start: Array, rudder: Array) -> Array:
+        return simulate((start - mean) / ships.spread, rudder / size) * ships.spread + mean
 
-    return Row(name, ships.scores(simulate), f"pooled; {model.how}")
+    return Row(name, ships.scores(scaled), "pooled")
 
 
 def _held(start: Array, rudder: Array) -> Array:
     return np.repeat(start[None], len(rudder), axis=0)
 
 
-def by_kind(ships: Ships, quick: bool) -> list[list[object]]:
-    """Every model kind, learned by both, by MARIN and by HSVA."""
+def by_kind(ships: Ships, quick: bool) -> tuple[list[list[object]], str]:
+    """Every model kind, learned by both, by MARIN and by HSVA; and which is best where."""
     kinds: dict[str, Mapping[str, object]] = {
         f"EDMD, degree {degree}, {'bilinear' if bilinear else 'linear in δ'}": edmd(
             Setting(degree, bilinear, 1e-6)
@@ -242,18 +121,24 @@ def by_kind(ships: Ships, quick: bool) -> list[list[object]]:
         for degree, bilinear in ((1, False), (1, True), (2, True), (3, False), (3, True))
     }
     kinds["spectral, 20 components, bilinear"] = SPECTRAL
-    found: list[list[object]] = []
+    found, every = list[list[object]](), dict[str, dict[str, float]]()
     for name, network in kinds.items():
         if quick and network is SPECTRAL:
             continue
         more = {"slots": 100, "repeat": True} if network is SPECTRAL else {}
         models = [ships.learned(network, names, **more) for names in (BOTH, ["marin"], ["hsva"])]
         scores = [ships.scores(simulate_of(model)) for model in models]
+        every |= {
+            f"{name}, {who}": one
+            for who, one in zip(("federated", "MARIN alone", "HSVA alone"), scores, strict=True)
+        }
         ahead = ships.one_step(models[0], *TESTS["HSVA zig-zags"])
         cells = [" / ".join(short(each[test]) for each in scores) for test in TESTS]
         found.append([f"**{name}**", *cells, ahead])
         say(str(found[-1]))
-    return found
+    best = {test: min(every, key=lambda name: every[name][test]) for test in TESTS}
+    told = [f"{test}: {name} ({short(every[name][test])})" for test, name in best.items()]
+    return found, f"Least errors, chosen with hindsight: {'; '.join(told)}."
 
 
 def tried(ships: Ships, whole: Ships, setting: Setting) -> list[list[object]]:
@@ -356,12 +241,13 @@ def part(options: Options) -> dict:
         for test in TESTS:
             verdicts += judged(rows, test, how)
         settings.append(chosen(ships.training, ships.spread, BOTH, mirror)[0])
+    kinds, least = by_kind(ships, options.quick)
     tables.append(
         {
             "title": "By model kind: federated / MARIN alone / HSVA alone, as recorded",
             "columns": ["model", *TESTS, "one step, federated, HSVA"],
-            "rows": by_kind(ships, options.quick),
-            "note": KINDS,
+            "rows": kinds,
+            "note": f"{KINDS} {least}",
         }
     )
     whole = Ships.read(options.data / "kvlcc2", artefact=0)

@@ -1,4 +1,4 @@
-"""KVLCC2 at two laboratories: from the published files to one federation of two sites.
+"""KVLCC2 at two laboratories: from the published files to manoeuvres of one form.
 
 MARIN's numbers are those of the full-scale ship, HSVA's those of the 7 m model (scale 1:45.714).
 What no site file can say is done here: Earth-fixed velocities become the ship's own, MARIN's rows
@@ -8,7 +8,7 @@ circles go, and both are averaged over half seconds of the model. Units stay as 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,7 +27,6 @@ HSVA_INTERVAL = 0.05
 ARTEFACT = 100
 """Rows at the end of MARIN's circles that its filter spoilt."""
 RADIAN = math.pi / 180
-CHANNELS = ("u", "v", "r")
 
 
 @dataclass(frozen=True)
@@ -164,106 +163,3 @@ def averaged(states: Array, rudder: Array, interval: float, dt: float = DT) -> M
 
     found = np.stack([means(column, about) for column in states.T], axis=1)
     return Manoeuvre(found, means(rudder, after)[:, None])
-
-
-STUDY = """name = "kvlcc2"
-slots = {slots}
-[system]
-name = "random-walk"      # nobody writes the hull's equations down
-parameters = {{ states = ["u", "v", "r"], order = 0, dt = {dt} }}
-[estimation]
-method = "ekf"
-[sites]
-files = [{files}]
-repeat = {repeat}            # false: every sample counts once, as if all were in one place
-[clients]
-count = {count}
-probability = 1.0
-[policy]
-segments = 1
-[segments]
-steps = 100
-[network]
-{network}
-"""
-SITE = """name = "{name}"
-[data]
-files = ["manoeuvres.csv"]
-columns = [{columns}]
-inputs = [{inputs}]
-hold = "from"             # a row's rudder acts from that row on
-segment = "manoeuvre"
-scale = [{scale}]
-held_out = [{held_out}]
-[sensor]
-kind = "identity"
-[noise]
-{noise}
-"""
-HANDED_ON = """observation = { diagonal = [1e-6, 1e-6, 1e-8] }
-process = { diagonal = [1.0, 1.0, 0.1] }   # far above the noise: observations are handed on"""
-
-
-def write_federation(
-    folder: Path,
-    data: Mapping[str, Mapping[str, Manoeuvre]],
-    laboratories: Sequence[Laboratory],
-    network: Mapping[str, object],
-    *,
-    slots: int = 240,
-    repeat: bool = False,
-    held_out: Mapping[str, Iterable[str]] | None = None,
-    noise: Mapping[str, str] | None = None,
-) -> Path:
-    """Study, site files and recordings of some laboratories; the study's path.
-
-    Arguments:
-        data: manoeuvres by name, by laboratory.
-        network: keys of the study's section network.
-        repeat: whether segments come again and again, for features that are trained.
-        held_out: manoeuvres that nobody learns from, by laboratory, in place of its own.
-        noise: the site file's section, by laboratory, in place of handing observations on.
-    """
-    for lab in laboratories:
-        site = folder / lab.name
-        site.mkdir(parents=True, exist_ok=True)
-        lines = [",".join(["manoeuvre", "time", *lab.columns])]
-        for name, one in data[lab.name].items():
-            rows = np.hstack([one.states, one.rudder])
-            lines += [
-                f"{name},{k * DT:.1f}," + ",".join(f"{value:.9g}" for value in row)
-                for k, row in enumerate(rows)
-            ]
-        (site / "manoeuvres.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        apart = (held_out or {}).get(lab.name, lab.held_out)
-        text = SITE.format(
-            name=lab.name,
-            columns=_quoted(lab.columns[:3]),
-            inputs=_quoted(lab.columns[3:]),
-            scale=", ".join(repr(value) for value in lab.scale),
-            held_out=_quoted(apart),
-            noise=(noise or {}).get(lab.name, HANDED_ON),
-        )
-        (site / "site.toml").write_text(text, encoding="utf-8")
-    study = STUDY.format(
-        slots=slots,
-        repeat=_toml(repeat),
-        dt=DT,
-        files=_quoted(f"{lab.name}/site.toml" for lab in laboratories),
-        count=len(laboratories),
-        network="\n".join(f"{name} = {_toml(value)}" for name, value in network.items()),
-    )
-    (folder / "study.toml").write_text(study, encoding="utf-8")
-    return folder / "study.toml"
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
-
-
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return f'"{value}"'
-    return f"[{_quoted(value)}]" if isinstance(value, list | tuple) else repr(value)
