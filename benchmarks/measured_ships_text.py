@@ -31,9 +31,8 @@ Data: SIMMAN 2008 (F. Stern, K. Agdrup, S. Y. Kim, A. Cura Hochbaum et al., J. S
 (2011) 135–147), MARIN and HSVA; files of M. Alexandersson, W. Mao, J. W. Ringsberg, Ocean Eng. \
 266 (2022) 112940."""
 
-RECORDED = """*Pooled* is what one would do with all rows in one place; the federation's sums \
-give the same model up to the range in which states are held. Peers get all rows in one place \
-too."""
+RECORDED = """*Pooled* is what one would do with all rows in one place: the federation's sums give \
+the same model. Peers get all rows in one place too, standardised."""
 
 MIRRORED = """Every laboratory adds to its recordings the mirror image of each (v, r and δ with \
 the other sign), as if port and starboard did not differ; the held-out manoeuvres' own images are \
