@@ -5,7 +5,6 @@ tried. What is compared is the simulation of whole held-out manoeuvres.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from accuracy_page import Options, short
@@ -24,12 +23,11 @@ from measured_ships_data import DT, LABORATORIES, Array, Laboratory
 from measured_ships_federation import BOTH, TESTS, Ships, edmd, simulate_of
 from measured_ships_peers import PEERS
 from measured_ships_text import INTRO, KINDS, MIRRORED, RECORDED, reason
+from measured_ships_verdicts import Row, judged, winners
 
 import fedkoopman as fk
 
 AUTO = 'observation = "auto"\nprocess = "auto"'
-SAME, OTHERS = 1.1, 0.5
-"""Of a laboratory's error alone: on its own manoeuvres, and on the other's, at most."""
 
 
 SPECTRAL = {
@@ -37,26 +35,11 @@ SPECTRAL = {
     "components": 20,
     "degree": 3,
     "features": 16,
+    "horizon": 5,
+    "ridge": 1e-6,
     "bilinear": True,
     "inputs": ["rudder"],
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """A model in a table."""
-
-    name: str
-    scores: Mapping[str, float | None]
-    note: str = ""
-
-    @property
-    def cells(self) -> list[object]:
-        known = [
-            "not finite" if value is not None and not np.isfinite(value) else value
-            for value in self.scores.values()
-        ]
-        return [self.name, self.note, *known]
 
 
 def compared(ships: Ships, mirror: bool) -> tuple[dict[str, Row], list[Row]]:
@@ -196,28 +179,6 @@ def _validated(
     return float(np.exp(np.mean([np.log(root_mean_square(each)) for each in found.values()])))
 
 
-def judged(rows: Mapping[str, Row], test: str, how: str) -> list[dict]:
-    """The issue's two goals on one test: half of the other's error, 1.1 times one's own.
-
-    A laboratory alone counts with the better of its two settings on this very test: the federation
-    is not to win because somebody chose badly.
-    """
-    lab = TESTS[test][0]
-    found = []
-    for one in LABORATORIES:
-        alone = min(rows[f"{one.name} {key}"].scores[test] for key in ("own", "same"))
-        mine = rows["federated"].scores[test]
-        most = SAME if one is lab else OTHERS
-        found.append(
-            {
-                "goal": f"{test}, {how}: federated at most {most:g} × {one.name.upper()} alone",
-                "result": f"{short(mine)} and {short(alone)}: {mine / alone:.2f} ×",
-                "met": bool(mine <= most * alone),
-            }
-        )
-    return found
-
-
 def say(text: str) -> None:
     print(f"  {text}", flush=True)
 
@@ -230,12 +191,13 @@ def part(options: Options) -> dict:
     for mirror, how in ((False, "as recorded"), (True, "with mirror images")):
         rows, others = compared(ships, mirror)
         unique = list({id(row): row for row in rows.values()}.values())
+        shown = [row.cells for row in [*unique, *others]]
         tables.append(
             {
                 "title": f"Simulation of whole held-out manoeuvres, {how}",
                 "columns": ["learned from", "setting", *TESTS],
-                "rows": [row.cells for row in [*unique, *others]],
-                "note": MIRRORED if mirror else RECORDED,
+                "rows": shown,
+                "note": f"{MIRRORED if mirror else RECORDED} {winners(shown)}",
             }
         )
         for test in TESTS:

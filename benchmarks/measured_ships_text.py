@@ -40,8 +40,9 @@ not among them. This is knowledge from outside, which left-out zig-zags cannot j
 it less. It is what a circle to the other side needs."""
 
 KINDS = """Ridge 1e-6 for EDMD, which is lifted anew at every step. `spectral`: 20 components, \
-degree 3, 16 features per layer, 100 slots, lifted anew as often as it decides itself. Errors one \
-step ahead (0.5 s) say little about a whole manoeuvre: compare the last column with HSVA's."""
+degree 3, 16 features per layer, horizon 5, 100 slots, lifted anew as often as it decides itself; \
+it was not tuned further. Errors one step ahead (0.5 s) say little about a whole manoeuvre: \
+compare the last column with HSVA's."""
 
 
 def reason(seen: object, rows: Sequence[Sequence[object]]) -> str:
@@ -58,5 +59,5 @@ def reason(seen: object, rows: Sequence[Sequence[object]]) -> str:
         f"is {short(alone / 2)}. The two laboratories' ships differ by more than that: MARIN's "
         "propeller turned 1 % faster (10.33 and 10.23 per second), its rudder rests at −1.2 to "
         "+0.2°, and after the first turn its ship is up to 0.05 m/s faster than HSVA's model "
-        "expects. One model of u, v, r and δ cannot be both."
+        "expects. One map of this kind cannot be both."
     )

@@ -171,7 +171,7 @@ def test_a_study_of_both_laboratories_can_be_loaded(load, folder, tmp_path):
 
 
 def test_goals_are_judged_against_the_better_of_two_settings(load):
-    ships = load("measured_ships")
+    ships = load("measured_ships_verdicts")
     test = "HSVA zig-zags"
     rows = {
         name: ships.Row(name, {test: error})
@@ -183,6 +183,12 @@ def test_goals_are_judged_against_the_better_of_two_settings(load):
     others, own = ships.judged(rows, test, "as recorded")
     assert "0.5 × MARIN" in others["goal"] and not others["met"]
     assert "1.1 × HSVA" in own["goal"] and own["met"] and "1.08 ×" in own["result"]
+
+
+def test_the_least_errors_are_named_whoever_has_them(load):
+    rows = [["**ours**", "", 0.1, 0.5, 0.2], ["theirs", "", None, "not finite", 0.04]]
+    told = load("measured_ships_verdicts").winners(rows)
+    assert "MARIN circle: ours (0.50)" in told and "HSVA zig-zags: theirs (0.040)" in told
 
 
 @pytest.mark.slow
