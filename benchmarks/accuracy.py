@@ -17,6 +17,7 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -45,12 +46,12 @@ DATA = "FEDKOOPMAN_DOUBLE_PENDULUM"
 PEERS = ("kooplearn", "pykoop", "PyDMD", "jax", "numpy", "scipy")
 
 
-def machine() -> str:
+def machine(peers: Sequence[str] = PEERS) -> str:
     """Where and with what this ran."""
     import fedkoopman
 
     found = [f"fedkoopman {fedkoopman.__version__}"]
-    for name in PEERS:
+    for name in peers:
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:
