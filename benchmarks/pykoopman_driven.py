@@ -30,7 +30,7 @@ def main() -> None:
     window = np.concatenate([*past, *(inputs[first - 1 - i] for i in range(1, delays + 1))])
     ahead = inputs[first - 1 :] / drive
     with np.errstate(over="ignore", invalid="ignore"):
-        once = model.simulate(window[None] / scale, ahead, n_steps=len(ahead))
+        once = model.simulate(window / scale, ahead, n_steps=len(ahead))
         anew, now = np.full((len(ahead), d), np.inf), window / scale
         # What `predict` does at every step, without its checks, which take most of the time.
         a, b, c = model.A, model.B, model.C

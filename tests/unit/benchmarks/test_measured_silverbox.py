@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.reference import driven
+from reference import driven
 
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 DATA = os.environ.get("FEDKOOPMAN_MEASURED", "")
