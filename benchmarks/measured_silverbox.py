@@ -114,6 +114,10 @@ def mine(circuit: Circuit, quick: bool = False) -> Iterator[Row]:
         how = "`fk.DeepKoopman(40, n_delays=2, margin=0.5)`"
         errors = circuit.errors(simulated(model, circuit))
         yield "**spectral**", *errors, f"{how}, lifted anew, {seconds:.0f} CPU s"
+        model, seconds = federated(circuit, kind="spectral")
+        errors = circuit.errors(simulated(model, circuit))
+        what = f"20 components, the same sites; {seconds:.0f} s for the whole run"
+        yield f"**spectral, {SITES} sites, federated**", *errors, what
     model, seconds = federated(circuit)
     what = f"each with one or two multisines, filter-free; {seconds:.0f} s for the whole run"
     yield FEDERATED, *circuit.errors(simulated(model, circuit)), what
