@@ -171,7 +171,8 @@ NOTE = (
     "Trials were cut into 20 pieces for the spectral kind after a first run on whole trials had "
     "come out badly on trial 3 at 200 ms (it chose to lift anew every 5 samples, by the trials' "
     "quiet ends); the cut was then judged on trials 1 and 2 only (0.217 rad at 200 ms, whole "
-    "0.223), and the row of whole trials is kept. BOP-DMD goes on from the end of what it was fitted to and knows no other start, so it learns "
+    "0.223), and the row of whole trials is kept. "
+    "BOP-DMD goes on from the end of what it was fitted to and knows no other start, so it learns "
     "nothing from trials 1 and 2; its starts are 400 samples apart, as each costs a fit. "
     "Data: A. Myers, J. Tempelman, D. Petrushenko, F. Khasawneh, HardwareX 8 (2020) e00138."
 )
