@@ -226,7 +226,9 @@ CASES = {
         stored("npz", arrays(np.savez, angle_deg=ANGLES, time=np.arange(59) * 0.02)),
     ),
     "mat-truncated": Case(("all.mat", "not whole"), stored("mat", MAT[:-200])),
-    "mat-7.3": Case(("all.mat", "7.3", "-v7"), stored("mat", b"MATLAB 7.3 MAT-file" + bytes(600))),
+    "mat-7.3": Case(
+        ("all.mat", "7.3", "write it again"), stored("mat", b"MATLAB 7.3 MAT-file" + bytes(600))
+    ),
     "mat-variable": Case(
         ("all.mat", "'angle_deg'"), stored("mat", arrays(savemat, {"angle": ANGLES}))
     ),

@@ -10,6 +10,17 @@ from reference import driven
 import fedkoopman as fk
 
 SENSOR = 'kind = "linear"\nmatrix = [[1, 0]]\nnoise = 0.0004\ninitial_cov = 1.0\n'
+SITE = """name = "lab"
+[data]
+files = ["x.csv"]
+columns = ["x"]
+inputs = ["u"]
+hold = "{hold}"
+[sensor]
+kind = "identity"
+[noise]
+observation = 1e-10
+"""
 OWN = (
     driven.DYNAMICS
     + "import fedkoopman as fk\n"
@@ -74,6 +85,38 @@ def test_a_forecast_follows_the_inputs_to_come(rig, recorded):
     held = rig.run(*arguments, "--steps", "20")
     assert "u1 held" in held.out or "1 inputs held" in held.out
     assert np.abs(states_of("f.csv", ["x1", "x2"], "a") - found).max() > 0.1
+
+
+@pytest.mark.parametrize("hold", ["until", "from"])
+def test_the_last_row_tells_what_acts_next(hold, site):
+    """x' = x / 2 + u: a row's input acts until the row, or from it on."""
+    x, u = [np.array([1.0])], np.array([0.0, 3, 1, 0, 2, 5])
+    for one in u[:-1]:
+        x.append(x[-1] / 2 + one)
+    random = np.random.default_rng(0)
+    U = [random.normal(size=(20, 1)) for _ in range(3)]
+    X = []
+    for inputs in U:
+        states = [np.zeros(1)]
+        for one in inputs[:-1]:
+            states.append(states[-1] / 2 + one)
+        X.append(np.array(states))
+    fk.DMD().fit(X, U=U).save("m.safetensors")
+    rows = u if hold == "from" else [0.0, *u[:-1]]
+    lines = [f"{k},{a[0]},{b}" for k, (a, b) in enumerate(zip(x, rows, strict=True))]
+    Path("x.csv").write_text("time,x,u\n" + "\n".join(lines) + "\n")
+    last = 5.0 if hold == "from" else 2.0
+    one = x[-1][0] / 2 + last
+    Path("site.toml").write_text(SITE.format(hold=hold))
+    for more in (
+        ["x.csv", "--columns", "x", "--inputs", "u", "--hold", hold],
+        ["--site", "site.toml"],
+    ):
+        done = site.run("predict", "m.safetensors", *more, "--steps", "2", "--out", "f.csv",
+                        *(["--process-noise", "1e-9"] if "--site" in more else []))  # fmt: skip
+        assert done.code == 0, done.err
+        found = pa_csv.read_csv("f.csv").column("x1").to_numpy()
+        np.testing.assert_allclose(found, [one, one / 2 + last], atol=1e-4)
 
 
 def test_observations_are_filtered_with_their_inputs(rig, recorded):

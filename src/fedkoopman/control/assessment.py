@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedkoopman.control.horizon import Horizon
 from fedkoopman.control.linear import LinearSystem, linearised
 from fedkoopman.control.regulator import LQR
-from fedkoopman.control.targets import Target, check_driven, step_matrix
+from fedkoopman.control.targets import Target, check_driven
 from fedkoopman.koopman.card import input_names, state_names
 from fedkoopman.koopman.fitted import Fitted
 
@@ -180,7 +180,7 @@ def _unmoved(model: Fitted, system: LinearSystem) -> Complex:
     lost = system.left_out[np.abs(system.left_out) > GROWS].astype(np.complex128)
     if not len(lost):
         return lost
-    values, right = np.linalg.eig(step_matrix(model, system.target.input))
+    values, right = np.linalg.eig(model.learned_.step_matrix(system.target.input))
     slope = model.learned_.lower_slope(system.target.lifted[None])[0]
     shown = np.abs(slope @ right).max(axis=0) > WEAK * np.linalg.norm(slope)
     return np.array([v for v in lost if shown[np.abs(values - v).argmin()]], np.complex128)

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedkoopman.control.targets import Target, check_driven, step_matrix, target
+from fedkoopman.control.targets import Target, check_driven, target
 
 __all__ = ["LinearSystem", "linearised"]
 
@@ -55,7 +55,7 @@ def linearised(model: Any, reference: Any, input: Any = None) -> LinearSystem:
     model = check_driven(model)
     at = reference if isinstance(reference, Target) else target(model, reference, input)
     learned = model.learned_
-    A = step_matrix(model, at.input)
+    A = learned.step_matrix(at.input)
     B, C = learned.drive(at.lifted), learned.lower_slope(at.lifted[None])[0]
     unmoved = _unmoved(A, B)
     # Of what no input moves, an invariant part holds all that does not fade. (Eigenvectors would

@@ -43,7 +43,8 @@ class LQG:
 
     def begin(self) -> Remembered:
         """The filter's first state, and the target's input until the first observation."""
-        return Remembered(self.filter.first(), self.lqr.system.target.input)
+        held = np.clip(self.lqr.system.target.input, self.lqr.u_min, self.lqr.u_max)
+        return Remembered(self.filter.first(), held)
 
     def act(self, state: Remembered, z: Any) -> tuple[NDArray[np.float64], Remembered]:
         """The input after an observation z; NaN components are missing."""

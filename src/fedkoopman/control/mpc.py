@@ -76,7 +76,8 @@ class MPC:
         u_min, u_max, x_min, x_max, du_max: bounds, one for all or one each.
         softening: what one unit beyond a state's bound costs.
         input: about which inputs are weighed, (m,); None: what holds the reference.
-        relift: whether predictions are lifted anew at every step; None: the model's own way.
+        relift: whether predictions are lifted anew at every step; None: where the model's own
+            forecasts are, after however many steps.
         iterations: linearisations per sample, of models that need some.
         explore: samples after which other beginnings are tried; 0: never.
     """

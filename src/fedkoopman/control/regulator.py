@@ -16,7 +16,7 @@ from fedkoopman.control.linear import LinearSystem, linearised
 from fedkoopman.control.recent import Recent, at_rest, with_input, with_state
 from fedkoopman.control.targets import check_driven
 from fedkoopman.covariance import one_covariance
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.errors import ComputationError, InputError, short
 from fedkoopman.koopman.fitted import Fitted
 
 __all__ = ["LQR", "lqr", "weight"]
@@ -124,9 +124,14 @@ def bounds(low: Any, high: Any, dim: int, low_name: str, high_name: str) -> tupl
     """Bounds, one for all components or one each."""
     found = []
     for value, name in ((low, low_name), (high, high_name)):
-        array = np.asarray(value, np.float64)
-        if array.shape not in ((), (dim,)) or np.isnan(array).any():
+        try:
+            array = np.asarray(value, np.float64)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} is {short(value)}: give a number, or {dim} of them") from None
+        if array.shape not in ((), (dim,)):
             raise InputError(f"{name} has shape {array.shape}: give a number, or {dim} of them")
+        if np.isnan(array).any():
+            raise InputError(f"{name} has NaN: give numbers, ±inf where there is no bound")
         found.append(np.broadcast_to(array, (dim,)).copy())
     if (found[0] > found[1]).any():
         raise InputError(f"{low_name} is above {high_name}: give a lower and a higher bound")

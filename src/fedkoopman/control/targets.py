@@ -127,15 +127,7 @@ def _drift_slope(model: Fitted, at: Target) -> Array:
     if count:  # the input also stands in the window
         lifts = learned.lift_slope(at.window[None])[0, :, :count]
         earlier = lifts.reshape(len(lifts), -1, kind.inputs).sum(axis=1)
-        moves = moves + step_matrix(model, at.input) @ earlier
+        moves = moves + learned.step_matrix(at.input) @ earlier
     ahead = learned.step(at.lifted[None], at.input[None])
     slope: Array = learned.lower_slope(ahead)[0] @ moves
     return slope
-
-
-def step_matrix(model: Fitted, u: Array) -> Array:
-    """What a lifted state is multiplied by under an input, K + Σ u_i N_i, (O, O)."""
-    learned = model.learned_
-    if not learned.architecture.bilinear:
-        return learned.operator
-    return learned.operator + np.tensordot(u, learned.input_products, 1)

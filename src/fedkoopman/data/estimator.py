@@ -80,14 +80,13 @@ class Estimator:
     def _with_inputs(self, states: NDArray[np.float64], segment: Segment) -> NDArray[np.float64]:
         """Rows [x_k, u_k], where the study's model has inputs; u_k acts from sample k on.
 
-        What acts after the last sample is not known. Nothing is learned from it, and the last known
-        input stands there.
+        Nothing is learned from what acts after the last sample.
         """
         if not self.study.network.inputs:
             return states
-        assert segment.inputs is not None
-        chosen = segment.inputs[:, model_inputs(self.study, self.site)]
-        return np.hstack([states, np.vstack([chosen[1:], chosen[-1:]])])
+        assert segment.inputs is not None and segment.coming is not None
+        acts = np.vstack([segment.inputs[1:], segment.coming])
+        return np.hstack([states, acts[:, model_inputs(self.study, self.site)]])
 
     @property
     def bounds(self) -> Sequence[tuple[int, float, float]]:

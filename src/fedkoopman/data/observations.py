@@ -16,7 +16,8 @@ from fedkoopman.config.sensor_file import in_flat_words, site_of_file
 from fedkoopman.config.site_file import AUTO, SiteFile
 from fedkoopman.data.arrays import Variables
 from fedkoopman.data.row_blocks import BOOKKEEPING, Recording, open_recording, wanted_of
-from fedkoopman.data.segments import acting, recorded
+from fedkoopman.data.segments import recorded
+from fedkoopman.data.time_grid import acting, grid_places
 from fedkoopman.errors import InputError
 from fedkoopman.paths import shown
 
@@ -36,7 +37,8 @@ class Observations:
         trajectories: arrays (T_i, m), NaN where an observation is missing.
         labels: the name of each trajectory; None for one trajectory without a name.
         times: the sampling instants (T_i,) of each trajectory, where the file has them.
-        inputs: the known inputs (T_i, u) that act until each sample; None without.
+        inputs: the known inputs (T_i, u), as they stand in the rows; None without.
+        hold: when a row's inputs act, "until" the row or "from" it on.
     """
 
     source: str
@@ -44,6 +46,7 @@ class Observations:
     labels: tuple[str, ...] | None = None
     times: tuple[np.ndarray, ...] | None = None
     inputs: tuple[np.ndarray, ...] | None = None
+    hold: str = "until"
 
     @property
     def dim(self) -> int:
@@ -56,13 +59,21 @@ class Observations:
             self.source if self.labels is None else f"segment {self.labels[index]} of {self.source}"
         )
 
-    def filled_inputs(self) -> np.ndarray | None:
-        """The inputs (B, T, u), those of shorter trajectories filled up; None without."""
+    def acting(self, dt: float | None = None) -> list[np.ndarray] | None:
+        """The inputs that act until each sample and from the last one on, (T_i + 1, u); None
+        without.
+
+        Arguments:
+            dt: of a grid on which the samples lie; None takes them one after the other.
+        """
         if self.inputs is None:
             return None
-        longest = max(map(len, self.inputs))
-        room = [((0, longest - len(u)), (0, 0)) for u in self.inputs]
-        return np.stack([np.pad(u, r, "edge") for u, r in zip(self.inputs, room, strict=True)])
+        found = []
+        for i, u in enumerate(self.inputs):
+            times = None if dt is None or self.times is None else self.times[i]
+            count = len(u) if times is None else int(grid_places(times, dt or 1.0)[0][-1]) + 1
+            found.append(acting(u, self.hold, times, dt or 1.0, count))
+        return found
 
     @np.errstate(over="ignore", invalid="ignore")  # of times beyond all measure, refused as inf
     def intervals(self) -> float | tuple[np.ndarray, ...] | None:
@@ -81,6 +92,13 @@ class Observations:
             return mean
         usual = np.median(together)
         return tuple(np.concatenate([[np.median(d) if len(d) else usual], d]) for d in steps)
+
+
+def filled(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Arrays (T_i, u) as one (B, T, u), shorter ones filled up with their last rows."""
+    longest = max(map(len, parts))
+    room = [((0, longest - len(part)), (0, 0)) for part in parts]
+    return np.stack([np.pad(part, r, "edge") for part, r in zip(parts, room, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,8 @@ def observations_of(site: SiteFile) -> Observations:
         tuple(rows.observed * data.scale + np.asarray(data.shift) for rows in found),
         labels or None,
         times or None,
-        tuple(acting(site, rows.inputs) for rows in found if rows.inputs is not None) or None,
+        tuple(rows.inputs for rows in found if rows.inputs is not None) or None,
+        data.hold,
     )
 
 
@@ -173,7 +192,7 @@ def read_states(
     model: "Fitted",
     *,
     columns: tuple[str, ...] = (),
-    inputs: tuple[str, ...] = (),
+    inputs: tuple[str, ...] | None = (),
     **about: Any,
 ) -> tuple[SiteFile, Observations, list[np.ndarray] | None]:
     """States for a model with its inputs, and their standard deviations where a table has columns
@@ -183,7 +202,7 @@ def read_states(
         path: a file with the model's states as columns, or arrays (T, d) or (B, T, d).
         columns: the file's columns in the model's order; empty takes those of the states' names.
         inputs: the file's columns of inputs in the model's order; empty takes those of the inputs'
-            names.
+            names, None reads states alone.
         about: as of `sensor_file.site_of_file`; the site that this makes comes first.
     """
     dim = model.learned_.architecture.state_dim
@@ -191,7 +210,7 @@ def read_states(
         check_source(path, shown(path))
         recording = open_recording(path, columns)
         names = recording.names
-        inputs = inputs or _input_columns(names, model, path.name)
+        inputs = () if inputs is None else inputs or _input_columns(names, model, path.name)
         site = site_of_file(path, columns=columns, inputs=inputs, **about)
         columns = columns or _state_columns(recording, model, path.name, inputs)
         stds = tuple(f"{name}_std" for name in columns)

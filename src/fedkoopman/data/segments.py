@@ -18,9 +18,9 @@ import numpy as np
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.row_blocks import Block, segment_blocks
 from fedkoopman.data.time_grid import (
+    acting,
     check_interval,
     check_order,
-    held,
     on_grid,
     resampled,
     usual_interval,
@@ -41,12 +41,13 @@ class Segment:
     Attributes:
         name: the segment's, its own within the site; pieces of a cut one are name.1, name.2, …
         observations: (T, m) in the sensor's units, NaN where nothing was observed.
-        inputs: known inputs (T, u), held through gaps; None without.
+        inputs: known inputs (T, u) that act until each sample, held through gaps; None without.
         start_time: instant of the first sample; without a time column, since the segment's start.
         cut: whether it is a piece of a longer one.
         gaps: how many times all channels are missing, however long.
         channels: names of the observed columns.
         interval: at which its samples were taken, as far as instants tell; None if they do not.
+        coming: the inputs from the last sample on (u,), as before where the rows do not tell.
     """
 
     site: str
@@ -59,6 +60,7 @@ class Segment:
     gaps: int
     channels: tuple[str, ...]
     interval: float | None
+    coming: np.ndarray | None = None
 
 
 def segments(
@@ -129,27 +131,23 @@ def _segment(site: SiteFile, name: str, piece: _Piece, dt: float) -> Segment:
             z = resampled(times, z, dt)
         else:
             z = on_grid(times, z, dt, str(rows.source), lambda i: rows.source.row(rows.row + i))
-        u = None if u is None else held(times, u, dt, len(z))
         interval = usual_interval(times)
     z = np.multiply(z, data.scale, order="C")
     z += np.asarray(data.shift)
+    acts = None if u is None else acting(u, data.hold, times, dt, len(z))
     return Segment(
         site=site.name,
         name=name,
         file=rows.source.path,
         observations=z,
-        inputs=None if u is None else acting(site, np.array(u, order="C")),
+        inputs=None if acts is None else np.array(acts[:-1], order="C"),
         start_time=piece.start * dt if times is None else float(times[0]),
         cut=piece.cut,
         gaps=_gaps(z),
         channels=rows.channels,
         interval=interval,
+        coming=None if acts is None else acts[-1],
     )
-
-
-def acting(site: SiteFile, inputs: np.ndarray) -> np.ndarray:
-    """The inputs that act until each row, whenever a row's own do; before the first, its own."""
-    return inputs if site.data.hold == "until" else np.vstack([inputs[:1], inputs[:-1]])
 
 
 def _gaps(z: np.ndarray) -> int:

@@ -165,6 +165,36 @@ def resampled(times: np.ndarray, values: np.ndarray, dt: float) -> np.ndarray:
     return grid
 
 
+def acting(
+    inputs: np.ndarray, hold: str, times: np.ndarray | None, dt: float, count: int
+) -> np.ndarray:
+    """Inputs of rows (N, u) as they act on the grid, (count + 1, u): until each sample, and then
+    from the last sample on, which is as before where the rows do not tell.
+
+    Arguments:
+        hold: "until": a row's input acts until the row; "from": from the row on. Through gaps the
+            last known one is held. What acts until the first row is its own.
+        times: of the rows; None: they are the grid.
+        count: samples of the grid.
+    """
+    if hold == "from":
+        known = inputs if times is None else held(times, inputs, dt, count)
+        return np.vstack([known[:1], known])
+    known = inputs if times is None else _until(times, inputs, dt, count)
+    return np.vstack([known, known[-1:]])
+
+
+def _until(times: np.ndarray, inputs: np.ndarray, dt: float, count: int) -> np.ndarray:
+    """Inputs on the grid that act until their rows, each since the row before, if that is no
+    further away than rows usually are."""
+    wanted, near = times[0] + dt * np.arange(count), dt * (ON_GRID + _SAME)
+    before = np.maximum(np.searchsorted(times, wanted + near, side="right") - 1, 0)
+    after = np.minimum(np.searchsorted(times, wanted - near), len(times) - 1)
+    apart = GAP * max(dt, float(np.median(np.diff(times))) if len(times) > 1 else dt)
+    gap = times[after] - times[before] > apart
+    return np.asarray(inputs[np.where(gap, before, after)])
+
+
 def held(times: np.ndarray, inputs: np.ndarray, dt: float, count: int) -> np.ndarray:
     """Inputs (N, u) on the grid: each holds until the next is given, through gaps as well."""
     wanted = times[0] + dt * (np.arange(count) + ON_GRID + _SAME)

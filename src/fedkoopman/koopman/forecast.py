@@ -63,15 +63,11 @@ class ErrorSum:
 def spread(learned: Learned, parts: list[Array], steps: int) -> Array:
     """M_1 … M_steps, (steps, O, O): the second moments of the model's error h steps ahead.
 
-    Trajectories that tell too little are not asked where the model knows its own noise.
-
     Arguments:
         learned: the model.
         parts: trajectories of states (T_i, d); those too short for one step are left out.
         steps: how many applications of K.
     """
-    if learned.noise is not None and not enough(learned, parts):
-        return accumulated(learned, learned.noise, steps)
     measured = np.array(list(_means([_sums(learned, parts, steps, SPANS)])))
     if len(measured) == steps:
         return measured
@@ -224,7 +220,12 @@ def forecast(
     last = np.concatenate([windows_of(part[-window:], window, m) for part in given.parts])
     lifted = learned.lift(last)
     none = np.zeros((len(last), lifted.shape[1], lifted.shape[1]))
-    found = propagate(learned, lifted, none, spread(learned, given.parts, steps), inputs)
+    # Trajectories that tell too little are not asked where the model knows its own noise.
+    if learned.noise is not None and not enough(learned, given.parts):
+        found = propagate(learned, lifted, none, steps, inputs, noise=learned.noise)
+    else:
+        added = spread(learned, given.parts, steps)
+        found = propagate(learned, lifted, none, steps, inputs, added=added)
     measured = state_errors(learned, given.parts, steps, relift)
     cov = extended(measured, found.cov)
     if std is not None:
@@ -251,9 +252,7 @@ def _carried(
     if not relift:
         slope = learned.lift_slope(last) * stds[:, None]
         cov = slope @ slope.swapaxes(1, 2)
-        size = cov.shape[-1]
-        added = np.zeros((steps, size, size))
-        return propagate(learned, learned.lift(last), cov, added, inputs).cov
+        return propagate(learned, learned.lift(last), cov, steps, inputs).cov
     count, width = last.shape
     moved = stds[:, None] * np.eye(width)
     both = np.concatenate([last[:, None] + moved, last[:, None] - moved], axis=1)
@@ -265,22 +264,31 @@ def _carried(
 
 
 def propagate(
-    learned: Learned, lifted: Array, cov: Array, added: Array, inputs: Array | None = None
+    learned: Learned,
+    lifted: Array,
+    cov: Array,
+    steps: int,
+    inputs: Array | None = None,
+    *,
+    noise: Array | float = 0.0,
+    added: Array | None = None,
 ) -> Forecast:
     """Forecasts from lifted states.
 
     Arguments:
         lifted, cov: where they start, (B, O) and (B, O, O).
-        added: M_1 … M_H, (H, O, O).
-        inputs: (B, H, m). The covariances are those of K, also where the model is bilinear.
+        steps: H.
+        inputs: (B, H, m).
+        noise: Q of every step, which later steps carry on, (O, O).
+        added: M_1 … M_H, all that the model is off after so many steps, (H, O, O).
     """
-    operator, steps = learned.operator, len(added)
     with np.errstate(over="ignore", invalid="ignore"):
         means = learned.advance(lifted, steps, inputs).swapaxes(0, 1)
-        covs = np.empty((len(lifted), *added.shape))
+        covs = np.empty((len(lifted), steps, *cov.shape[1:]))
         for h in range(steps):
-            cov = operator @ cov @ operator.T
-            covs[:, h] = cov + added[h]
+            step = learned.step_matrix(None if inputs is None else inputs[:, h])
+            cov = step @ cov @ step.swapaxes(-1, -2) + noise
+            covs[:, h] = cov if added is None else cov + added[h]
         mean, state_cov = lower_covariance(learned, means, covs)
     _check_finite(mean, state_cov)
     time = np.arange(1.0, steps + 1) * (learned.architecture.depth * learned.dt)

@@ -41,7 +41,8 @@ def given_inputs(U: Any, given: Trajectories) -> tuple[list[Array], tuple[str, .
             U = np.split(U, np.cumsum(lengths)[:-1])
     elif given.form == "row":
         U = np.atleast_2d(array_of(U, "U"))
-    parts = as_trajectories(U).parts
+    several = as_trajectories(U)
+    parts, names = several.parts, several.names if names is None else names
     if len(parts) != len(lengths):
         raise InputError(
             f"U has {len(parts)} trajectories and X has {len(lengths)}: give inputs for each"

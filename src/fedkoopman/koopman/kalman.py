@@ -33,7 +33,6 @@ from fedkoopman.estimation.estimates import Arrays, Estimates, estimate
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.koopman.forecast import (
     Forecast,
-    accumulated,
     lifted_noise,
     lower_covariance,
     propagate,
@@ -190,7 +189,7 @@ class KoopmanFilter:
         if self._relift:
             y, p = _relifted(learned, y, p)
         moves = self._future(future, len(y), steps)
-        result = propagate(learned, y, p, accumulated(learned, noise, steps), moves)
+        result = propagate(learned, y, p, steps, moves, noise=noise)
         if way:
             windows = learned.lower_window(y)
             states = rollout(learned, windows, range(1, steps + 1), way, moves)

@@ -56,6 +56,8 @@ class Kind(ABC):
     name: ClassVar[str]
     takes_inputs: ClassVar[bool] = False
     """Whether there may be inputs; such a kind has the tensors of `input_shapes`."""
+    linear_decoder: ClassVar[bool] = False
+    """Whether φ⁻¹ is linear, or constant plus linear, whatever the weights."""
     algorithm: ClassVar[str] = "fedavg-m"
     precision: ClassVar[str | None] = None
     """Of its weights, where that is not the precision of training."""

@@ -236,6 +236,12 @@ class Learned:
             lifted = result[i] = self.step(lifted, None if inputs is None else inputs[:, i])
         return result
 
+    def step_matrix(self, u: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+        """What a lifted state is multiplied by under inputs (…, m): K + Σ u_i N_i, (…, O, O)."""
+        if u is None or not self.architecture.bilinear:
+            return self.operator
+        return self.operator + np.tensordot(u, self.input_products, 1)
+
     def drive(self, y: NDArray[np.float64]) -> NDArray[np.float64]:
         """What one unit of each input adds at a lifted state y (O,): B + [N_1 y, …], (O, m)."""
         if not self.architecture.bilinear:

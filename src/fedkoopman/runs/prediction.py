@@ -14,9 +14,9 @@ import numpy as np
 from fedkoopman.config.parts import noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.beliefs import initial_state, observation_noise
-from fedkoopman.data.observations import Observations, SiteStates
+from fedkoopman.data.observations import Observations, SiteStates, filled
 from fedkoopman.data.segments import segments
-from fedkoopman.data.time_grid import grid_places, held, placed
+from fedkoopman.data.time_grid import grid_places, placed
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import DivergenceWarning, nis
 from fedkoopman.estimation.initial import seen_spread
@@ -67,6 +67,7 @@ def predict_states(
                 f"{states.where(i)} has {len(rows)} samples but the model starts from "
                 f"{learned.architecture.window}: give more, or leave the segment out"
             )
+    acts = states.acting(learned.dt)
     states = _on_grid(states, learned.dt)
     for i, rows in enumerate(states.trajectories):
         if np.isnan(rows).any():
@@ -76,9 +77,7 @@ def predict_states(
                 "observations with --sensor"
             )
     parts = list(states.trajectories)
-    U = None
-    if states.inputs is not None:  # in Python's manner, in which a row's inputs act from it on
-        U = [np.vstack([u[1:], u[-1:]]) for u in states.inputs]
+    U = None if acts is None else [u[1:] for u in acts]  # from each sample on
     found = model.forecast(parts, steps, std=stds, relift=relift, U=U, future=future)
     covs = (
         [np.zeros((*rows.shape, rows.shape[1])) for rows in parts]
@@ -129,9 +128,15 @@ def predict_site(
         process_noise = noise_of(site.noise.process, dim, f"{where}: noise.process")
     sensor = sensor_for(site, dim)
     known: dict[str, Any] = initial_state(site, dim)
+    read = observations is not None
     if observations is None:
-        observations = _segments_of(site, model.learned_.dt)
-    elif site.initial.mean == 0.0:  # a sensor file without initial_mean leaves it to the model
+        observations, acts = _segments_of(site, model.learned_.dt)
+    else:
+        acts = observations.acting(model.learned_.dt)
+    if acts is not None:
+        acts = [u[:, places] for u in acts]
+    # A sensor file without initial_mean leaves it to the model.
+    if read and site.initial.mean == 0.0:
         known["initial_mean"] = None
     check_width(observations, sensor)
     if known["initial_cov"] is None:  # about the model's own mean, unless the site gives one
@@ -148,11 +153,10 @@ def predict_site(
     )
     learned = model.learned_
     seen = _thinned(_on_grid(observations, learned.dt), learned.architecture.depth, learned.dt)
-    if seen.inputs is not None:
-        seen = replace(seen, inputs=tuple(u[:, places] for u in seen.inputs))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DivergenceWarning)  # the caller is told below
-        found = kalman.filter(list(seen.trajectories), seen.filled_inputs())
+        inputs = None if acts is None else filled([u[:-1] for u in acts])
+        found = kalman.filter(list(seen.trajectories), inputs)
     ok = np.atleast_1d(found.ok)
     if not ok.all():
         raise ComputationError(
@@ -168,8 +172,8 @@ def predict_site(
     whose = "in its training" if process_noise is None else "as given"
     basis = f"the filter's covariance and the model's errors {whose}"
     coming = future
-    if seen.inputs is not None and future is None:
-        coming = np.stack([np.tile(u[-1:], (steps, 1)) for u in seen.inputs])
+    if acts is not None and future is None:
+        coming = np.stack([np.tile(u[-1:], (steps, 1)) for u in acts])
     ahead = kalman.forecast_from(found, steps, relift=relift, future=coming)
     return Prediction(past, _future(past, ahead), basis + _held_words(model, future))
 
@@ -202,23 +206,29 @@ def input_places(model: Fitted, given: Sequence[str]) -> list[int]:
     return list(range(len(given)))
 
 
-def _segments_of(site: SiteFile, dt: float) -> Observations:
-    """A site's segments on the model's grid, those without any observation left out."""
+def _segments_of(site: SiteFile, dt: float) -> tuple[Observations, list[np.ndarray] | None]:
+    """A site's segments on the model's grid, those without any observation left out, and their
+    inputs as of `Observations.acting`."""
     parts = [s for s in segments(site, dt) if not np.isnan(s.observations).all()]
-    return Observations(
+    seen = Observations(
         site.name,
         tuple(part.observations for part in parts),
         tuple(part.name for part in parts),
         tuple(part.start_time + dt * np.arange(len(part.observations)) for part in parts),
-        tuple(part.inputs for part in parts if part.inputs is not None) or None,
     )
+    acts = [
+        np.vstack([part.inputs, part.coming])
+        for part in parts
+        if part.inputs is not None and part.coming is not None
+    ]
+    return seen, acts or None
 
 
 def _on_grid(found: Observations, dt: float) -> Observations:
     """The samples dt apart, NaN where there is none; refuses instants that do not fit."""
     if found.times is None:
         return found
-    parts, times, inputs = [], [], []
+    parts, times = [], []
     for i, (t, rows) in enumerate(zip(found.times, found.trajectories, strict=True)):
         index, fits = grid_places(t, dt)
         if not fits.all():
@@ -229,10 +239,7 @@ def _on_grid(found: Observations, dt: float) -> Observations:
             )
         parts.append(placed(rows, index))
         times.append(t[0] + dt * np.arange(len(parts[-1])))
-        if found.inputs is not None:
-            inputs.append(held(t, found.inputs[i], dt, len(parts[-1])))
-    on = tuple(inputs) or None
-    return replace(found, trajectories=tuple(parts), times=tuple(times), inputs=on)
+    return replace(found, trajectories=tuple(parts), times=tuple(times))
 
 
 def _thinned(found: Observations, depth: int, dt: float) -> Observations:

@@ -11,7 +11,7 @@ import numpy as np
 from fedkoopman.config.parts import sensor_for
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.beliefs import ENOUGH, HEAD, STARTS, initial_state, observation_noise
-from fedkoopman.data.observations import REGULAR, Observations, SiteStates
+from fedkoopman.data.observations import REGULAR, Observations, SiteStates, filled
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis
 from fedkoopman.estimation.estimates import Arrays
@@ -75,7 +75,8 @@ def estimate_site(
             f"data.inputs names {len(site.data.inputs)} columns but {system} takes "
             f"{model.input_dim} inputs: name one column per input"
         )
-    options |= {"inputs": observations.filled_inputs()}
+    acts = observations.acting()
+    options |= {"inputs": None if acts is None else filled([u[:-1] for u in acts])}
     declared: dict[str, Any] = initial_state(site, model.dim)
     known, unknown = dict(declared), [name for name, value in declared.items() if value is None]
     per_step = _per_step(intervals, observations, float(model.dt))

@@ -162,7 +162,7 @@ def function_of(name: str | None) -> Callable[[Array], Any] | None:
 def reference_of(text: str, model: Fitted) -> Array:
     """A state (d,) from numbers with commas, or states (T, d) from a file."""
     if Path(text).suffix.lower().removeprefix(".") in FORMATS:
-        _, found, _ = read_states(Path(text), model)
+        _, found, _ = read_states(Path(text), model, inputs=None)
         if len(found.trajectories) != 1:
             raise InputError(
                 f"--reference {text} holds {len(found.trajectories)} segments: give a file of one"

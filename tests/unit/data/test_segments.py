@@ -234,7 +234,7 @@ def test_resampled_columns_lie_between_their_neighbours(tmp_path: Path) -> None:
     wanted = [0, 5, 10, 15, NAN, NAN, 30, 35]
     np.testing.assert_allclose(found.observations[:, 0], wanted, rtol=1e-12)
     assert found.inputs is not None
-    np.testing.assert_array_equal(found.inputs[:, 0], [1, 2, 3, 3, 4, 4, 5, 6])
+    np.testing.assert_array_equal(found.inputs[:, 0], [1, 3, 4, 4, 4, 4, 5, 6])
 
 
 def peak_memory(site: SiteFile) -> tuple[int, int]:

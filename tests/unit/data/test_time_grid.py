@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from fedkoopman.data.time_grid import (
+    acting,
     check_interval,
     check_order,
     held,
@@ -185,3 +186,23 @@ def test_inputs_hold_until_the_next(grid: tuple[float, float, np.ndarray]) -> No
     inputs = np.flatnonzero(kept).astype(float)[:, None]
     last = np.maximum.accumulate(np.where(kept, np.arange(len(kept)), 0))
     np.testing.assert_array_equal(held(times, inputs, dt, len(kept))[:, 0], last)
+
+
+HELD = {
+    # rows at 0, 1, 2, 5 and 6: what acts until samples 0 … 6, and from the last one on
+    "until": ([0, 10, 20, 20, 20, 50, 60, 60], [0, 10, 10, 20, 20, 20]),
+    "from": ([0, 0, 10, 20, 20, 20, 50, 60], [0, 0, 0, 10, 10, 20]),
+}
+
+
+@pytest.mark.parametrize("hold", HELD)
+def test_inputs_act_until_their_row_or_from_it_on(hold):
+    times = np.array([0.0, 1, 2, 5, 6])
+    through_a_gap, between_rows = HELD[hold]
+    found = acting(10 * times[:, None], hold, times, 1.0, 7)
+    np.testing.assert_array_equal(found[:, 0], through_a_gap)
+    # rows twice as far apart as samples
+    found = acting(10 * times[:3, None], hold, times[:3], 0.5, 5)
+    np.testing.assert_array_equal(found[:, 0], between_rows)
+    same = acting(10 * times[:3, None], hold, None, 1.0, 3)
+    np.testing.assert_array_equal(same, acting(10 * times[:3, None], hold, times[:3], 1.0, 3))

@@ -172,6 +172,31 @@ def test_bands_cover_driven_forecasts():
     assert 0.88 <= covered <= 0.995
 
 
+def test_doubt_grows_as_the_inputs_make_it():
+    """A bilinear model's covariances against 100,000 perturbed simulations, where the inputs turn a
+    shrinking system into a growing one."""
+    random = np.random.default_rng(0)
+    U = [random.uniform(-1, 1, (50, 1)) for _ in range(4)]
+    X = []
+    for u in U:
+        x = [np.array([0.5])]
+        for one in u[:-1]:
+            x.append((0.3 + 0.6 * one) * x[-1] + 0.1 * one + 0.1)
+        X.append(np.array(x))
+    model = fk.DMD(bilinear=True).fit(X, U=U)
+    future, start = np.ones((5, 1)), X[0][:1]
+    drawn = start[-1] + 0.2 * random.normal(size=(100_000, 1))
+    ahead = model.simulate(drawn, U=future, relift=0)
+    filtered = fk.KoopmanFilter(
+        model, fk.LinearSensor([[1.0]]), observation_noise=0.08, process_noise=1e-12,
+        initial_mean=[0.5], initial_cov=0.08 / (0.3 + 0.6 * 0.0) ** 2,
+    )  # fmt: skip
+    found = filtered.forecast(start[-1:], 5, inputs=np.zeros((1, 1)), future=future, relift=0)
+    np.testing.assert_allclose(found.std[:, 0], ahead.std(axis=0)[:, 0], rtol=0.02)
+    given = model.forecast(start, 5, U=U[0][:1], future=future, std=np.full((1, 1), 0.2), relift=0)
+    np.testing.assert_allclose(given.std[:, 0], ahead.std(axis=0)[:, 0], rtol=0.02)
+
+
 def test_tables_name_their_inputs(data):
     import pandas as pd
 
@@ -182,6 +207,8 @@ def test_tables_name_their_inputs(data):
     model = fk.DMD().fit(frame, U=inputs)
     assert model.input_names_ == ("rudder", "thrust")
     np.testing.assert_array_equal(model.operator_, fk.DMD().fit(X, U=U).operator_)
+    several = [pd.DataFrame(u, columns=["rudder", "thrust"]) for u in U]
+    assert fk.DMD().fit(X, U=several).input_names_ == ("rudder", "thrust")
     with pytest.raises(fk.InputError, match="rudder"):
         model.predict(frame, U=inputs[["thrust", "rudder"]])
 

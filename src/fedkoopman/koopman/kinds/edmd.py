@@ -56,6 +56,7 @@ class EDMD(Staged):
     """
 
     name: ClassVar[str] = "edmd"
+    linear_decoder: ClassVar[bool] = True
     precision: ClassVar[str | None] = "float64"
 
     degree: int = field(default=3, kw_only=True)

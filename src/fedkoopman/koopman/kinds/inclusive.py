@@ -38,6 +38,7 @@ class Inclusive(Staged):
     """
 
     name: ClassVar[str] = "inclusive"
+    linear_decoder: ClassVar[bool] = True
 
     hidden_layers: int = 1
     width: int = 30

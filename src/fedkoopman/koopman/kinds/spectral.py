@@ -89,6 +89,7 @@ class Spectral(Staged):
     """
 
     name: ClassVar[str] = "spectral"
+    linear_decoder: ClassVar[bool] = True
     precision: ClassVar[str | None] = "float64"
 
     features: int = field(default=64, kw_only=True)
