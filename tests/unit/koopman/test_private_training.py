@@ -27,10 +27,11 @@ from fedkoopman.koopman.training import Training, _weights, client_update
 KINDS = {
     "paper": PaperNetwork(2, 5, width=6),
     "paper-tanh-window": PaperNetwork(2, 5, width=6, hidden_layers=2, activation="tanh", window=2),
+    "paper-driven": PaperNetwork(2, 5, width=6, window=2, inputs=1, bilinear=True),
     "inclusive": Inclusive(2, 5, width=6),
     "spectral": Spectral(2, 6, features=4, horizon=3, degree=2),
 }
-CLIP = {"paper": 2.0, "paper-tanh-window": 2.0, "inclusive": 2.0, "spectral": 1.0}
+CLIP = {"paper": 2.0, "paper-tanh-window": 2.0, "paper-driven": 2.0, "inclusive": 2.0, "spectral": 1.0}
 TRAINING = Training(epochs=2, batch=8, precision="float64")
 
 
@@ -54,7 +55,10 @@ def flat(tree):
 
 def examples_of(kind, n, seed=1):
     random = np.random.default_rng(seed)
-    return tuple(random.normal(size=(kind.input_dim, n)) for _ in range(1 + len(kind.leads)))
+    found = [random.normal(size=(kind.input_dim, n)) for _ in range(1 + len(kind.leads))]
+    if kind.inputs:
+        found.append(random.normal(size=(kind.inputs * max(kind.leads), n)))
+    return tuple(found)
 
 
 def summed_loss(kind):
