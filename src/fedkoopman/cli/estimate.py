@@ -1,6 +1,7 @@
 """`fedkoopman estimate`: a file of observations in, states with standard deviations out."""
 
 import math
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -214,10 +215,10 @@ def estimate(
 
 
 def _refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path | None]) -> None:
-    seen = {path.resolve() for path in inputs}
+    seen = {os.path.realpath(path) for path in inputs}
     for path in outputs:
         if path is None:
             continue
-        if path.resolve() in seen:
+        if os.path.realpath(path) in seen:
             raise InputError(f"{path} is given twice, as input or output: give another name")
-        seen.add(path.resolve())
+        seen.add(os.path.realpath(path))

@@ -1,5 +1,6 @@
 """`fedkoopman export`: a model for programs that are not Python."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -41,7 +42,7 @@ def export(
     from fedkoopman.durable import check_output
 
     check_output(onnx, (".onnx",))
-    if onnx.resolve() == model.resolve():
+    if os.path.realpath(onnx) == os.path.realpath(model):
         raise InputError(f"{onnx} is the model's file: give another name")
 
     from fedkoopman.koopman import load_model

@@ -69,7 +69,7 @@ def numbers(text: str, option: str) -> float | list[float]:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"{option} is {short(text)}: give a number, or one per state with commas, as 0.01,1"
+            f"{option} is {short(text)}: give a number, or several with commas, as 0.01,1"
         ) from None
     return values[0] if len(values) == 1 else values
 

@@ -1,5 +1,6 @@
 """`fedkoopman predict`: what comes after a user's states or observations."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -285,14 +286,14 @@ def _check_files(given: Sequence[Path | None], out: Path | None, plot: Path | No
     from fedkoopman.durable import check_output
     from fedkoopman.reports.plots import PLOTS, TABLES
 
-    seen = {path.resolve() for path in given if path is not None}
+    seen = {os.path.realpath(path) for path in given if path is not None}
     for path, suffixes in ((out, TABLES), (plot, PLOTS)):
         if path is None:
             continue
         check_output(path, suffixes)
-        if path.resolve() in seen:
+        if os.path.realpath(path) in seen:
             raise InputError(f"{path} is given twice, as input or output: give another name")
-        seen.add(path.resolve())
+        seen.add(os.path.realpath(path))
 
 
 def _write(found: "Prediction", out: Path | None, plot: Path | None) -> None:

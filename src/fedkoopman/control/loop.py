@@ -61,12 +61,18 @@ def closed_loop(
     """
     if not isinstance(system, System) or not system.input_dim:
         raise InputError("the system takes no inputs: give a fk.System with input_dim > 0")
+    if not hasattr(controller, "act"):
+        raise InputError(
+            f"controller is a {type(controller).__name__}: give an LQR, LQG or MPC, or what has "
+            "begin() and act(state, x)"
+        )
     x, steps = finite_array(initial, "initial"), check_count(steps, "steps")
     if x.shape != (system.dim,):
         raise InputError(f"initial has shape {x.shape}: give {system.dim} numbers")
     states, inputs, shown, memory = [x], [], [_shown(seen, x)], controller.begin()
     for k in range(steps):
-        u, memory = controller.act(memory, shown[-1])
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is told below
+            u, memory = controller.act(memory, shown[-1])
         with jax.enable_x64(True):
             x = np.asarray(_step(system, x, u))
         if not np.isfinite(x).all():

@@ -38,6 +38,11 @@ class LQG:
     filter: KoopmanFilter
 
     def __post_init__(self) -> None:
+        if not isinstance(self.lqr, LQR) or not isinstance(self.filter, KoopmanFilter):
+            raise InputError(
+                f"LQG is given a {type(self.lqr).__name__} and a {type(self.filter).__name__}: "
+                "give fk.control.lqr(…) and a fk.KoopmanFilter"
+            )
         if self.filter.model is not self.lqr.model:
             raise InputError("filter and controller are of different models: make both of one")
 

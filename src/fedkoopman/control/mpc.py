@@ -26,7 +26,7 @@ from fedkoopman.control.program import Limits, Matrices, Program
 from fedkoopman.control.recent import Recent, at_rest, with_input, with_state
 from fedkoopman.control.regulator import bounds, weight
 from fedkoopman.control.targets import check_driven, target
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, short
 from fedkoopman.koopman.fitted import Fitted
 from fedkoopman.systems.checks import check_count, check_positive, finite_array, number
 
@@ -34,6 +34,8 @@ __all__ = ["MPC", "Plan"]
 
 Array = NDArray[np.float64]
 
+MOST = 10_000
+"""Inputs and states of a plan; programs are dense."""
 TRIES = 6
 """Halvings of a step before it is given up."""
 EXPLORING = 10
@@ -114,7 +116,16 @@ class MPC:
         Q = weight(self.Q, d, "Q")
         u_min, u_max = bounds(self.u_min, self.u_max, m, "u_min", "u_max")
         x_min, x_max = bounds(self.x_min, self.x_max, d, "x_min", "x_max")
-        _, du_max = bounds(0.0, self.du_max, m, "0", "du_max")
+        _, du_max = bounds(-np.inf, self.du_max, m, "", "du_max")
+        if (du_max < 0).any():
+            raise InputError(f"du_max is {du_max.min():g}: give changes of at least 0")
+        if steps * (m + d) > MOST:
+            raise InputError(
+                f"horizon is {steps}, a program of {steps * (m + d):,} numbers: give at most "
+                f"{MOST // (m + d)}"
+            )
+        if not isinstance(self.relift, bool | np.bool_ | None):
+            raise InputError(f"relift is {short(self.relift)}: give True, False or None")
         held = target(model, goal[-1], self.input).input
         values = {
             "horizon": steps,

@@ -133,6 +133,9 @@ def bounds(low: Any, high: Any, dim: int, low_name: str, high_name: str) -> tupl
         if np.isnan(array).any():
             raise InputError(f"{name} has NaN: give numbers, ±inf where there is no bound")
         found.append(np.broadcast_to(array, (dim,)).copy())
+    if (found[0] == np.inf).any() or (found[1] == -np.inf).any():
+        wrong = low_name if (found[0] == np.inf).any() else high_name
+        raise InputError(f"{wrong} leaves nothing: give a finite bound, or none")
     if (found[0] > found[1]).any():
         raise InputError(f"{low_name} is above {high_name}: give a lower and a higher bound")
     return found[0], found[1]

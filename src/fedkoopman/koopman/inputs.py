@@ -30,7 +30,7 @@ def given_inputs(U: Any, given: Trajectories) -> tuple[list[Array], tuple[str, .
     names = None
     lengths = [len(part) for part in given.parts]
     if is_table(U):
-        table = as_trajectories(U, whole=True)
+        table = as_trajectories(U, whole=True, title="U")
         names, U = table.names, np.concatenate(table.parts)
         if len(given.parts) > 1:
             if len(U) != sum(lengths):
@@ -41,7 +41,7 @@ def given_inputs(U: Any, given: Trajectories) -> tuple[list[Array], tuple[str, .
             U = np.split(U, np.cumsum(lengths)[:-1])
     elif given.form == "row":
         U = np.atleast_2d(array_of(U, "U"))
-    several = as_trajectories(U)
+    several = as_trajectories(U, title="U")
     parts, names = several.parts, several.names if names is None else names
     if len(parts) != len(lengths):
         raise InputError(

@@ -19,6 +19,11 @@ from fedkoopman.koopman.frames import (
     row_of,
 )
 
+STATES = (
+    "estimate the states first with fk.estimate, which takes missing observations, or cut the "
+    "trajectory there"
+)
+"""The remedy for states that are missing."""
 FORMS = "give (T, n), (N, T, n), a list of (T_i, n) or tables, rows being time"
 
 
@@ -33,12 +38,14 @@ class Trajectories:
         names: of the columns, where the input was a table that has them.
         tables: what was given, entry by entry, where it was a table; None for an array. A table
             makes as many parts as it has segments.
+        title: what messages call it.
     """
 
     parts: list[NDArray[np.float64]]
     form: Literal["row", "rows", "stack", "list"]
     names: tuple[str, ...] | None = None
     tables: tuple[Table | None, ...] = ()
+    title: str = "X"
 
     @property
     def interval(self) -> float | None:
@@ -50,9 +57,9 @@ class Trajectories:
         for j, table in enumerate(self.tables):
             count = 1 if table is None else len(table.bounds)
             if i < count:
-                return f"X[{j}]" if table is None else table.part(i)
+                return f"{self.title}[{j}]" if table is None else table.part(i)
             i -= count
-        return f"X[{i}]" if self.form in ("stack", "list") else "X"
+        return f"{self.title}[{i}]" if self.form in ("stack", "list") else self.title
 
     @property
     def several(self) -> bool:
@@ -109,45 +116,48 @@ class Trajectories:
                 )
 
 
-def as_trajectories(x: Any, *, single: bool = False, whole: bool = False) -> Trajectories:
+def as_trajectories(
+    x: Any, *, single: bool = False, whole: bool = False, title: str = "X"
+) -> Trajectories:
     """Check what the user gave.
 
     Arguments:
         single: whether one row (n,) will do.
         whole: rows of tables are taken by themselves, whatever their segments and instants.
+        title: what messages call it.
     """
     if isinstance(x, list | tuple) and len(x) and _has_rows(x[0]):
-        return _listed(x, whole)
+        return _listed(x, whole, title)
     if is_table(x) or (single and is_series(x)):
-        table = read_table(row_of(x) if is_series(x) else x, "X", whole=whole)
+        table = read_table(row_of(x) if is_series(x) else x, title, whole=whole)
         form: Literal["row", "rows"] = "row" if is_series(x) else "rows"
-        return Trajectories(_split(table), form, table.names, (table,))
-    array = array_of(x, "X")
+        return Trajectories(_split(table), form, table.names, (table,), title)
+    array = array_of(x, title)
     if array.ndim == 3 and len(array):
-        return Trajectories(list(array), "stack")
+        return Trajectories(list(array), "stack", title=title)
     if array.ndim == 2:
-        return Trajectories([array], "rows")
+        return Trajectories([array], "rows", title=title)
     if array.ndim == 1 and single:
-        return Trajectories([array[None]], "row")
-    column = "X.to_frame()" if is_series(x) else "X.reshape(-1, 1)"
+        return Trajectories([array[None]], "row", title=title)
+    column = f"{title}.to_frame()" if is_series(x) else f"{title}.reshape(-1, 1)"
     hint = f"; for a single component, {column}" if array.ndim == 1 else ""
-    raise InputError(f"X has shape {array.shape}: {FORMS}{hint}")
+    raise InputError(f"{title} has shape {array.shape}: {FORMS}{hint}")
 
 
-def _listed(x: Sequence[Any], whole: bool) -> Trajectories:
+def _listed(x: Sequence[Any], whole: bool, title: str) -> Trajectories:
     parts: list[NDArray[np.float64]] = []
     tables: list[Table | None] = []
     for i, entry in enumerate(x):
-        tables.append(read_table(entry, f"X[{i}]", whole=whole) if is_table(entry) else None)
+        tables.append(read_table(entry, f"{title}[{i}]", whole=whole) if is_table(entry) else None)
         table = tables[-1]
-        parts += [array_of(entry, f"X[{i}]")] if table is None else _split(table)
-    given = Trajectories(parts, "list", _common_names(tables), tuple(tables))
+        parts += [array_of(entry, f"{title}[{i}]")] if table is None else _split(table)
+    given = Trajectories(parts, "list", _common_names(tables), tuple(tables), title)
     for i, part in enumerate(parts):
         if part.ndim != 2:
             raise InputError(
                 f"{given.label(i)} has shape {part.shape}: in a list, give (T_i, n) arrays"
             )
-    given.check_features(parts[0].shape[1], "the list, by X[0],")
+    given.check_features(parts[0].shape[1], f"the list, by {title}[0],")
     return given
 
 
@@ -179,7 +189,7 @@ def array_of(x: Any, label: str) -> NDArray[np.float64]:
     if array.ndim and array.shape[-1] == 0:
         raise InputError(
             f"{label} has 0 feature(s) (shape={array.shape}) while a minimum of 1 is required. "
-            "Give at least one state component"
+            "Give at least one component"
         )
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
@@ -187,10 +197,9 @@ def array_of(x: Any, label: str) -> NDArray[np.float64]:
         value = "NaN" if np.isnan(array[tuple(bad[0])]) else "inf"
         place = f"{label}[{where[0]}]" if len(where) > 1 else label
         row = f" in row {where[-1]}" if where else ""
-        raise InputError(
-            f"{place} has {value}{row}, column {column}: estimate the states first with "
-            "fk.estimate, which takes missing observations, or cut the trajectory there"
-        )
+        known = label.partition("[")[0] in ("U", "future", "past")
+        remedy = "give every known input a number" if known else STATES
+        raise InputError(f"{place} has {value}{row}, column {column}: {remedy}")
     return array
 
 

@@ -233,6 +233,7 @@ CASES = {
     "none given": (lambda m, X, U: m.predict(X[0]), "give U"),
     "none to simulate": (lambda m, X, U: m.simulate(X[0][0], 5), "give U"),
     "too few rows": (lambda m, X, U: m.predict(X[0], U=U[0][:10]), "10 rows"),
+    "an input of NaN": (lambda m, X, U: m.predict(X[0], U=U[0] * np.nan), "U has NaN in row 0"),
     "another width": (lambda m, X, U: m.predict(X[0], U=U[0][:, :1]), "1 columns"),
     "steps and inputs": (lambda m, X, U: m.simulate(X[0][0], 4, U=U[0]), "leave n_steps out"),
     "a flat input": (lambda m, X, U: m.simulate(X[0][0], U=U[0][0]), r"give \(steps, 2\)"),

@@ -31,7 +31,13 @@ KINDS = {
     "inclusive": Inclusive(2, 5, width=6),
     "spectral": Spectral(2, 6, features=4, horizon=3, degree=2),
 }
-CLIP = {"paper": 2.0, "paper-tanh-window": 2.0, "paper-driven": 2.0, "inclusive": 2.0, "spectral": 1.0}
+CLIP = {
+    "paper": 2.0,
+    "paper-tanh-window": 2.0,
+    "paper-driven": 2.0,
+    "inclusive": 2.0,
+    "spectral": 1.0,
+}
 TRAINING = Training(epochs=2, batch=8, precision="float64")
 
 

@@ -61,7 +61,7 @@ def test_the_parameters_are_the_constructors_arguments():
     assert parameters["n_components"] == 5 and parameters["n_delays"] == 2
     assert parameters["loss_weights"] == (1 / 3, 1 / 3, 1 / 3)
     assert parameters["kind"] == "paper"
-    assert len(parameters) == 26
+    assert len(parameters) == 27
     assert DeepKoopman(**parameters).get_params() == parameters
 
 
