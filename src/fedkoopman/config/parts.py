@@ -4,7 +4,7 @@ This is where a study meets JAX: `check_parts` is all of `Study.check`.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -206,14 +206,21 @@ def site_files(study: "Study", system: System | None = None) -> tuple["SiteFile"
 def model_inputs(study: "Study", site: "SiteFile") -> list[int]:
     """Where the inputs of the study's model stand among a site's inputs."""
     wanted, given = study.network.inputs, site.data.inputs
-    if set(wanted) <= set(given):
-        return [given.index(name) for name in wanted]
-    if len(wanted) == len(given):
-        return list(range(len(given)))
+    places = input_places(wanted, len(wanted), given)
+    if places is not None:
+        return places
     raise InputError(
         f"{shown(site.path)}: data.inputs names {short(list(given))}, but the study's model has "
         f"the inputs {short(list(wanted))}: name the columns that hold them"
     )
+
+
+def input_places(names: Sequence[str], count: int, given: Sequence[str]) -> list[int] | None:
+    """Where a model's inputs stand among those given: by their names or, if there are as many, in
+    their order; None if neither fits."""
+    if len(names) == count and set(names) <= set(given):
+        return [given.index(name) for name in names]
+    return list(range(count)) if len(given) == count else None
 
 
 def sensor_for(site: "SiteFile", state_dim: int) -> Sensor:

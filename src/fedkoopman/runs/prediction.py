@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fedkoopman.config.parts import noise_of, sensor_for
+from fedkoopman.config.parts import input_places, noise_of, sensor_for
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.data.beliefs import initial_state, observation_noise
 from fedkoopman.data.observations import Observations, SiteStates, filled
@@ -118,7 +118,7 @@ def predict_site(
     dim, where = model.architecture_.state_dim, shown(site.path)
     site.check_states(state_names(model))
     with naming(site.path):
-        places = input_places(model, site.data.inputs)
+        places = _places(model, site.data.inputs)
     if process_noise is None and model.noise_ is None:
         if site.noise.process == "auto":
             raise InputError(
@@ -189,21 +189,19 @@ def _held_words(model: Fitted, future: np.ndarray | None) -> str:
     return f"; {_input_words(model)} held at the last value" if held else ""
 
 
-def input_places(model: Fitted, given: Sequence[str]) -> list[int]:
+def _places(model: Fitted, given: Sequence[str]) -> list[int]:
     """Where the model's inputs stand among the columns of inputs that are given."""
-    names = model.input_names_ or ()
     if not model.n_inputs_ and given:
         raise InputError(
             f"data.inputs names {', '.join(given)} but this model takes no inputs: leave them out"
         )
-    if names and set(names) <= set(given):
-        return [given.index(name) for name in names]
-    if len(given) != model.n_inputs_:
+    places = input_places(model.input_names_ or (), model.n_inputs_, given)
+    if places is None:
         raise InputError(
             f"data.inputs names {len(given)} columns but the model is driven by "
             f"{_input_words(model)}: name the columns that hold them"
         )
-    return list(range(len(given)))
+    return places
 
 
 def _segments_of(site: SiteFile, dt: float) -> tuple[Observations, list[np.ndarray] | None]:
