@@ -167,7 +167,7 @@ INTRO = (
 )
 NOTE = (
     "State: cos θ, sin θ and ω of both links, ω from the past alone; a delay is the state 10 ms "
-    "ago. Settings were chosen with trial 1 for learning and trial 2 held out, never on trial 3. "
+    "ago. Settings were chosen with trial 1 for learning and trial 2 held out. "
     "Trials were cut into 20 pieces for the spectral kind after a first run on whole trials had "
     "come out badly on trial 3 at 200 ms (it chose to lift anew every 5 samples, by the trials' "
     "quiet ends); the cut was then judged on trials 1 and 2 only (0.217 rad at 200 ms, whole "
