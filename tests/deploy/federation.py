@@ -36,12 +36,10 @@ SMALL = {
 }
 PROGRAM = [sys.executable, "-m", "fedkoopman.cli"]
 ROLES = {
-    "superlink": "flower-superlink",
     "loop": "fedkoopman.deploy.server.loop",
     "proxy": "nginx",
     "agent": "fedkoopman.deploy.site.agent_process",
-    "supernode": "fedkoopman.deploy.flower.supernode",
-    "courier": "fedkoopman.deploy.flower.courier",
+    "node": "fedkoopman.deploy.flower.node",
 }
 """What a program's children do, and what stands in their command lines."""
 MARK = "FEDKOOPMAN_FEDERATION"

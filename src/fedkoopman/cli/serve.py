@@ -23,7 +23,7 @@ def serve(
         int,
         option(
             "P",
-            "The port that sites connect to; without a proxy, the SuperLink's, on loopback.",
+            "The port that sites connect to; without a proxy, on loopback only.",
             parser=whole(1, 65535),
         ),
     ] = 8443,
@@ -59,15 +59,7 @@ def serve(
         bool | None,
         typer.Option(
             "--proxy/--no-proxy",
-            help="Start nginx before the SuperLink; otherwise if it is installed.",
-        ),
-    ] = None,
-    link_port: Annotated[
-        int | None,
-        option(
-            "P",
-            "The SuperLink's port behind the proxy; otherwise a free one.",
-            parser=whole(1, 65535),
+            help="Start nginx before the server; otherwise if it is installed.",
         ),
     ] = None,
     metrics: Annotated[
@@ -91,7 +83,6 @@ def serve(
         out=out,
         fleet=fleet or study.absolute().parent / "fleet",
         port=port,
-        link_port=link_port,
         proxy=proxy,
         period=period,
         deadline=deadline,

@@ -1,30 +1,23 @@
 """The sites of a federation as the server loop reaches them through Flower.
 
-The SuperLink delivers a reply only if it names the node and the message that it answers. It does
-not check that the sender is that node. But only the node that got a message knows its id (`_send`),
-so a reply comes from the site that was asked.
+A reply comes from the site that was asked: its request is signed by the site's key, and names a
+message that was sent to that site's node (`flower.link`).
 
-A site may get the same request twice, when its SuperNode was restarted meanwhile. Sites answer a
+A site may get the same request twice, when its node was restarted meanwhile. Sites answer a
 repeated request as before, and the second answer is dropped here.
 """
 
 import logging
-import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import httpx
-from flwr.app import Message, MessageType
-from flwr.superlink.grid import HttpGrid
-
-from fedkoopman.deploy.flower.courier import content_of
-from fedkoopman.deploy.flower.nodes import HELLO_TIMEOUT, Inbox, NodeDirectory, Place
-from fedkoopman.deploy.flower.programs import AdaptiveInterval
+from fedkoopman.deploy.flower.link import Letter, Link, Node, Parts
+from fedkoopman.deploy.flower.parcels import body_of, unpacked
+from fedkoopman.deploy.flower.signing import key_bytes
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.wire import Failure
-from fedkoopman.errors import ComputationError, InputError, short
+from fedkoopman.errors import InputError, short
 
 log = logging.getLogger(__name__)
 LATE = 60.0
@@ -34,37 +27,36 @@ STALLED, SILENT = 10.0, 60.0
 when nothing has come, as the request may be lost. The seconds double each time."""
 RETURN = 15.0
 """Seconds that a site has to come back when its node goes away during an exchange."""
+LOOK = 0.5
+"""Seconds between looks at who is there, while nothing comes."""
 EXCLUDED = "it may no longer take part"
-
-
-class LinkLost(ComputationError):
-    """The SuperLink is gone, or has forgotten this run: the server loop must be started again."""
 
 
 @dataclass(frozen=True)
 class _Sent:
     site: str
     round: int
+    until: float
+    """When it is forgotten."""
 
 
 @dataclass(frozen=True)
 class _Asked:
     """Which node of a site was last asked in this round, when, and how often."""
 
-    place: Place
+    node: Node
     when: float
     times: int = 1
 
 
 class FlowerFleet:
-    """Sites behind a SuperLink.
+    """Sites behind a link.
 
     Arguments:
-        grid: of the run, see `tasks.acquire_server_task`.
+        link: carries messages.
         roster: reads who may take part now; it is called often, as that may change.
         site_of: the site that a reply claims to come from; raises InputError if it is malformed.
-        hello: a request that every site answers and that changes nothing, for unknown nodes.
-        lost: whether the SuperLink has given this run up.
+        say: is called with lines for people.
 
     Attributes:
         late: replies that came after their deadline.
@@ -73,44 +65,31 @@ class FlowerFleet:
 
     def __init__(
         self,
-        grid: HttpGrid,
+        link: Link,
         roster: Callable[[], Roster],
         *,
         site_of: Callable[[bytes], str],
-        hello: bytes,
-        lost: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = lambda line: None,
     ) -> None:
         self.late = 0
         self.duplicates = 0
-        self._grid = grid
-        self._inbox = Inbox(grid)
-        self._roster = roster
-        self._site_of = site_of
-        self._directory = NodeDirectory(grid, roster, site_of, hello)
-        self._lost = lost
+        self._link, self._roster, self._site_of, self._say = link, roster, site_of, say
+        self._enrolled: Roster | None = None
         self._sent: dict[str, _Sent] = {}
         self._round = 0
         self._answered: dict[str, int] = {}
-
-    @property
-    def unknown_nodes(self) -> int:
-        """How many nodes were seen that belong to no site."""
-        return len(self._directory.unknown)
+        self.enrol()
 
     def online(self) -> dict[str, int]:
         """Node ids by site, of those that are enrolled, not revoked, and connected."""
-        places, end = self._places(), time.monotonic() + HELLO_TIMEOUT
-        while self._directory.asked and time.monotonic() < end:
-            time.sleep(0.05)
-            self._answers()
-            places = places if self._directory.asked else self._places()
-        return {site: place.node for site, place in places.items()}
+        return {site: node.id for site, node in self._nodes().items()}
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
     ) -> Iterator[tuple[str, bytes | Failure]]:
         """Ask sites; gives each one's reply as it comes, or why there is none."""
         self._round += 1
+        self._forget()
         try:
             yield from self._exchange(dict(bodies), time.monotonic() + deadline)
         finally:
@@ -120,87 +99,106 @@ class FlowerFleet:
         self, waiting: dict[str, bytes], end: float
     ) -> Iterator[tuple[str, bytes | Failure]]:
         """Ask until all have answered; again where a node was restarted or stays silent."""
-        places, looked = self._places(), time.monotonic()
-        interval = AdaptiveInterval(0.02, 0.5)
+        nodes, looked = self._nodes(), time.monotonic()
         asked: dict[str, _Asked] = {}
         away: dict[str, float] = {}
-        while waiting and time.monotonic() < end:
-            for site, body in waiting.items():
-                if site not in places:
-                    away.setdefault(site, time.monotonic())
-                elif (one := self._next(site, places[site], asked.get(site))) is not None:
-                    asked[site] = one
-                    if self._send(site, one.place, body, end - time.monotonic()):
-                        away.pop(site, None)
-            for site, answer in self._answers():
-                if isinstance(answer, Failure) and answer.absent:
-                    log.info("%s went away: %s", site, answer.reason)
-                    away.setdefault(site, time.monotonic())
-                elif waiting.pop(site, None) is not None:
-                    interval.refresh()
-                    yield site, answer
+        while waiting and (now := time.monotonic()) < end:
+            self._ask(waiting, nodes, asked, away, end)
+            pause = min(LOOK, end - now)
+            found = self._link.take(pause)
+            if found is None or time.monotonic() - looked > LOOK:
+                nodes, looked = self._nodes(), time.monotonic()
+            if found is not None:
+                answer = self._taken(*found)
+                if answer is not None and waiting.pop(answer[0], None) is not None:
+                    yield answer
             for site in [site for site in away if site in waiting]:
-                enrolled = self._enrolled(site)
+                enrolled = self._may(site)
                 if time.monotonic() - away[site] > RETURN or not enrolled:
                     del waiting[site]
                     yield site, Failure("its node is not online" if enrolled else EXCLUDED)
-            if waiting:
-                time.sleep(min(interval.seconds(), max(0.0, end - time.monotonic())))
-            if time.monotonic() - looked > 1.0:
-                places, looked = self._places(), time.monotonic()
 
-    def _answers(self) -> list[tuple[str, bytes | Failure]]:
-        """Replies to this round's requests; late and second ones are counted and dropped."""
-        with self._link():
-            found = self._inbox.collect([*self._sent, *self._directory.asked])
-        answers: list[tuple[str, bytes | Failure]] = []
-        for id, answer in found:
-            if id in self._directory.asked:
-                self._directory.learn(id, answer)
-                continue
-            sent = self._sent.pop(id)
-            if not isinstance(answer, Failure):
-                answer = self._checked(sent.site, answer)
-            if isinstance(answer, Failure):
-                if sent.round == self._round:
-                    answers.append((sent.site, answer))
-            elif self._answered.get(sent.site) == sent.round:
-                self.duplicates += 1
-                log.warning("dropped a second reply of %s", sent.site)
-            elif sent.round != self._round:
-                self.late += 1
-                log.warning("dropped a reply of %s that came too late", sent.site)
-            else:
-                self._answered[sent.site] = sent.round
-                answers.append((sent.site, answer))
-        return answers
+    def _ask(
+        self,
+        waiting: Mapping[str, bytes],
+        nodes: Mapping[str, Node],
+        asked: dict[str, _Asked],
+        away: dict[str, float],
+        end: float,
+    ) -> None:
+        """Send to those who were not asked yet, or are to be asked again."""
+        stalled = self._stalled() if len(asked) >= len(waiting) else {}
+        due = dict[str, _Asked]()
+        for site in waiting:
+            if site not in nodes:
+                away.setdefault(site, time.monotonic())
+            elif (one := self._next(site, nodes[site], asked.get(site), stalled)) is not None:
+                due[site] = one
+        if not due:
+            return
+        ttl = end - time.monotonic() + LATE
+        letters = [Letter(one.node.id, waiting[site], ttl) for site, one in due.items()]
+        until = end + LATE
+        for (site, one), id in zip(due.items(), self._link.send(letters), strict=True):
+            asked[site] = one
+            if id is not None:
+                self._sent[id] = _Sent(site, self._round, until)
+                away.pop(site, None)
 
-    def _next(self, site: str, place: Place, last: _Asked | None) -> _Asked | None:
+    def _taken(
+        self, asked: str, reply: str, parts: Parts | Failure
+    ) -> tuple[str, bytes | Failure] | None:
+        """A reply to this round's requests; late and second ones are counted and dropped."""
+        sent = self._sent.pop(asked, None)
+        if sent is None:
+            return None
+        answer = self._checked(sent.site, reply, parts)
+        if isinstance(answer, Failure):
+            return (sent.site, answer) if sent.round == self._round else None
+        if self._answered.get(sent.site) == sent.round:
+            self.duplicates += 1
+            log.warning("dropped a second reply of %s", sent.site)
+        elif sent.round != self._round:
+            self.late += 1
+            log.warning("dropped a reply of %s that came too late", sent.site)
+        else:
+            self._answered[sent.site] = sent.round
+            return sent.site, answer
+        return None
+
+    def _next(
+        self, site: str, node: Node, last: _Asked | None, stalled: Mapping[str, float]
+    ) -> _Asked | None:
         """How a site is to be asked now; None if it was asked and may still answer."""
         now = time.monotonic()
-        if last is None or last.place != place:
-            return _Asked(place, now)
-        stalled = self._stalled(site)
-        silence, most = (now - last.when, SILENT) if stalled is None else (stalled, STALLED)
+        if last is None or last.node != node:
+            return _Asked(node, now)
+        silence, most = (stalled[site], STALLED) if site in stalled else (now - last.when, SILENT)
         if silence <= most * 2 ** (last.times - 1):
             return None
         log.info("%s: nothing more has come for %.0f s: asking again", site, silence)
-        return _Asked(place, now, last.times + 1)
+        return _Asked(node, now, last.times + 1)
 
-    def _stalled(self, site: str) -> float | None:
-        """Seconds since the last part of an incomplete reply came; None if no reply has begun."""
-        found = [
-            silence
-            for id, silence in self._inbox.stalled().items()
-            if self._sent.get(id) == _Sent(site, self._round)
-        ]
-        return min(found, default=None)
+    def _stalled(self) -> dict[str, float]:
+        """By site, seconds since the last part of an incomplete reply came."""
+        found = {id: since for id, since in self._link.stalled().items() if id in self._sent}
+        return {
+            self._sent[id].site: since
+            for id, since in found.items()
+            if self._sent[id].round == self._round
+        }
 
-    def _checked(self, site: str, body: bytes) -> bytes | Failure:
-        """A reply, if its site may still take part and claims no other name."""
-        if not self._enrolled(site):
+    def _checked(self, site: str, reply: str, parts: Parts | Failure) -> bytes | Failure:
+        """A reply's body, if its site may still take part and claims no other name."""
+        if isinstance(parts, Failure):
+            return parts
+        if not self._may(site):
             log.warning("dropped a reply of %s, which may no longer take part", site)
             return Failure(EXCLUDED)
+        try:
+            body = body_of(unpacked(reply, parts).content)
+        except InputError as error:
+            return Failure(f"sends no reply: {error}", broken=True)
         try:
             claimed = self._site_of(body)
         except InputError as error:
@@ -210,43 +208,38 @@ class FlowerFleet:
             return Failure(f"speaks for {short(claimed)}", broken=True)
         return body
 
-    def _enrolled(self, site: str) -> bool:
-        return site in {enrolled.name for enrolled in self._roster().active}
+    def _may(self, site: str) -> bool:
+        return any(enrolled.name == site for enrolled in self._roster().active)
 
-    def _send(self, site: str, place: Place, body: bytes, seconds: float) -> bool:
-        """Give a request to the SuperLink; returns whether it was accepted.
+    def _forget(self) -> None:
+        """Expect no more of what was asked long ago."""
+        now = time.monotonic()
+        old = [id for id, sent in self._sent.items() if sent.until < now]
+        if old:
+            self._link.forget(old)
+        for id in old:
+            del self._sent[id]
 
-        The group id is a random number and enters the message's id. So nobody can guess that id:
-        only the node that was asked knows which message to answer.
-        """
-        message = Message(
-            content_of(body),
-            place.node,
-            MessageType.QUERY,
-            ttl=seconds + LATE,
-            group_id=secrets.token_hex(16),
+    def _nodes(self) -> dict[str, Node]:
+        self.enrol()
+        return self._link.nodes()
+
+    def enrol(self) -> None:
+        """Let in whom the roster names, if it has changed."""
+        roster = self._roster()
+        if roster is self._enrolled:
+            return
+        added, removed = self._link.enrol(
+            {
+                site.name: key_bytes(site.public_key) if roster.secure else site.name.encode()
+                for site in roster.active
+            }
         )
-        with self._link():
-            ids = [id for id in self._grid.push_messages([message]) if id]
-        self._sent |= {id: _Sent(site, self._round) for id in ids}
-        return bool(ids)
+        if self._enrolled is not None:
+            self._tell("enrolled", added)
+        self._tell("shut out", removed)
+        self._enrolled = roster
 
-    def _places(self) -> dict[str, Place]:
-        with self._link():
-            return self._directory.places()
-
-    @contextmanager
-    def _link(self) -> Iterator[None]:
-        """Turn a failure between here and the SuperLink into one line that ends the loop."""
-        if self._lost():
-            raise LinkLost("the SuperLink has given this run up; the server loop starts again")
-        try:
-            yield
-        except httpx.HTTPStatusError as error:
-            code = error.response.status_code
-            raise LinkLost(
-                f"the SuperLink refuses this run ({code}); it is started anew"
-            ) from error
-        except httpx.TransportError as error:
-            cause = " ".join(str(error).split()) or type(error).__name__
-            raise LinkLost(f"the SuperLink does not answer: {cause}") from error
+    def _tell(self, what: str, names: Sequence[str]) -> None:
+        for name in names:
+            self._say(f"{what} {name}")

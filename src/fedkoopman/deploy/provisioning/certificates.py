@@ -3,7 +3,7 @@
 The authority belongs to the fleet and signs only the server's certificate. Sites trust no other
 authority, so that no public one can vouch for a false server. Its key, `ca.key`, is needed only to
 make certificates, so it may be kept elsewhere. A site proves its identity by a node key (ECDSA
-P-384, in OpenSSH's form, which Flower reads); the public half is in the roster.
+P-256, in OpenSSH's form; kits of earlier versions have P-384); the public half is in the roster.
 
 The library `cryptography` is imported only when it is needed.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NOTICE = timedelta(days=30)
 """How long before a certificate expires the warning begins."""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-"""Names of the SuperLink on its own machine."""
+"""Names of the server on its own machine."""
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 365
 USES = (
@@ -201,7 +201,7 @@ def node_keys(name: str) -> tuple[bytes, bytes]:
         PublicFormat,
     )
 
-    key = _new_key()
+    key = _new_key(fast=True)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
     return private, public + f" {name}\n".encode()
@@ -228,10 +228,11 @@ def read_certificate(content: bytes, name: str) -> "x509.Certificate":
         raise InputError(f"{name} holds no certificate: put it back from a backup") from error
 
 
-def _new_key() -> "ec.EllipticCurvePrivateKey":
+def _new_key(fast: bool = False) -> "ec.EllipticCurvePrivateKey":
+    """A key; with P-256, which signs every request, a signature takes a fifth of the time."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
-    return ec.generate_private_key(ec.SECP384R1())
+    return ec.generate_private_key(ec.SECP256R1() if fast else ec.SECP384R1())
 
 
 def _pem(key: "ec.EllipticCurvePrivateKey") -> bytes:

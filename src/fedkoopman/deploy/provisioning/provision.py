@@ -29,7 +29,7 @@ from fedkoopman.deploy.provisioning.fleet_directory import FleetDirectory
 from fedkoopman.deploy.provisioning.kit_content import check_servable, shared_files
 from fedkoopman.deploy.provisioning.proxy import (
     PUBLIC_PORT,
-    SUPERLINK_PORT,
+    SERVER_PORT,
     nginx_conf,
     service_files,
     write_services,
@@ -146,10 +146,10 @@ def provision(
             said += lines
         roster, codes, lines = place.enrolled(roster, study, shared, sites or (), now)
         said += lines
-        server = f"{public_host(place.path)}:{PUBLIC_PORT if roster.secure else SUPERLINK_PORT}"
+        server = f"{public_host(place.path)}:{PUBLIC_PORT if roster.secure else SERVER_PORT}"
         if roster.secure:
             texts = {"nginx.conf": nginx_conf(place.path)}
-            texts |= service_files(place.path, path.absolute(), server, SUPERLINK_PORT)
+            texts |= service_files(place.path, path.absolute(), server, SERVER_PORT)
             said += [
                 f"wrote {shown(place.path / name)}" for name in write_services(place.path, texts)
             ]

@@ -16,7 +16,7 @@ from fedkoopman.durable import private_directory, write_private
 from fedkoopman.errors import InputError
 
 PUBLIC_PORT = 8443
-SUPERLINK_PORT = 9092
+SERVER_PORT = 9092
 LARGEST_MESSAGE = 65
 """MiB of a request: `wire.LARGEST`, and what Flower adds."""
 RATE, BURST, CONNECTIONS = 200, 4000, 400
@@ -29,26 +29,27 @@ def nginx_conf(
     fleet: Path,
     host: str = "",
     public_port: int = PUBLIC_PORT,
-    superlink_port: int = SUPERLINK_PORT,
+    upstream: int | Path = SERVER_PORT,
     *,
-    secure_upstream: bool = True,
     to_stdout: bool = False,
     rate: int = RATE,
     burst: int = BURST,
 ) -> str:
-    """The configuration of a reverse proxy that lets sites through to the SuperLink, and no more.
+    """The configuration of a reverse proxy that lets sites through to the server, and no more.
 
     Arguments:
         fleet: the fleet's directory, which has server.crt, server.key and ca.crt.
         host: the address to listen at; all addresses if empty.
-        superlink_port: the SuperLink's, on loopback.
-        secure_upstream: whether the SuperLink speaks TLS itself, as it does where sites have keys.
+        upstream: the server's port on loopback, with TLS; or its socket in a directory that only
+            its user can enter, without.
         to_stdout: log to standard output, for a parent that rotates logs, instead of to files.
         rate, burst: requests per second from one address, and how many at once beyond that.
     """
     check_path(fleet)
     bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
     places = [bracketed] if host else ["0.0.0.0", *(["[::]"] if _has_ipv6() else [])]
+    if isinstance(upstream, Path):
+        check_path(upstream)
     upstream_tls = (
         "proxy_ssl_trusted_certificate ca.crt;",
         "proxy_ssl_verify on;",
@@ -60,8 +61,8 @@ def nginx_conf(
         # Started as root, nginx would switch to a user who cannot enter private directories.
         "user": "user root;\n" if hasattr(os, "geteuid") and os.geteuid() == 0 else "",
         "listen": "\n".join(f"        listen {place}:{public_port} ssl;" for place in places),
-        "superlink_port": str(superlink_port),
-        "scheme": "https" if secure_upstream else "http",
+        "upstream": f"unix:{upstream}" if isinstance(upstream, Path) else f"127.0.0.1:{upstream}",
+        "scheme": "http" if isinstance(upstream, Path) else "https",
         "upstream_tls": "\n".join(f"            {line}" for line in upstream_tls),
         "error_log": "stderr" if to_stdout else "logs/error.log",
         "access_log": "/dev/stdout" if to_stdout else "logs/access.log",
@@ -70,13 +71,13 @@ def nginx_conf(
         "connections": str(CONNECTIONS),
         "largest": str(LARGEST_MESSAGE),
     }
-    if not secure_upstream:
+    if isinstance(upstream, Path):
         values["upstream_tls"] = ""
     text = filled("nginx.conf", values)
     return re.sub(r"\n\n(?= *\})", "\n", text)  # where a value is empty
 
 
-def service_files(fleet: Path, study: Path, server: str, superlink_port: int) -> dict[str, str]:
+def service_files(fleet: Path, study: Path, server: str, server_port: int) -> dict[str, str]:
     """Units for systemd, and rotation of the proxy's logs, by name."""
     check_path(fleet)
     check_path(study)
@@ -88,7 +89,7 @@ def service_files(fleet: Path, study: Path, server: str, superlink_port: int) ->
         "proxy": _word(str(fleet / "proxy")),
         "nginx_conf": _word(str(fleet / "nginx.conf")),
         "server": _word(server),
-        "superlink_port": str(superlink_port),
+        "server_port": str(server_port),
     }
     found = {f"systemd/{unit}": filled(unit, values) for unit in UNITS}
     return found | {"logrotate.conf": filled("logrotate.conf", {"fleet": str(fleet)})}

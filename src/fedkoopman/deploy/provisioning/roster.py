@@ -114,6 +114,25 @@ class Roster:
         return replace(self, sites=tuple(sites))
 
 
+class RosterFile:
+    """The roster in a fleet's directory, read again when its file has changed."""
+
+    def __init__(self, fleet: Path) -> None:
+        self._fleet = fleet
+        self._known: tuple[tuple[int, int, int], Roster] | None = None
+
+    def read(self) -> Roster:
+        """The roster; the same object while the file is the same."""
+        try:
+            about = (self._fleet / FILE).stat()
+        except OSError:
+            return Roster.load(self._fleet)
+        stamp = (about.st_mtime_ns, about.st_ino, about.st_size)
+        if self._known is None or self._known[0] != stamp:
+            self._known = stamp, Roster.load(self._fleet)
+        return self._known[1]
+
+
 def check_names(names: Sequence[str]) -> None:
     """Refuse invalid names, and names that a file system may not distinguish."""
     seen: dict[str, str] = {}

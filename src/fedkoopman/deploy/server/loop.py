@@ -16,9 +16,11 @@ then it can be restarted.
 
 import argparse
 import json
+import socket
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +29,6 @@ from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
 
 if TYPE_CHECKING:
-    from flwr.superlink.grid import HttpGrid
-
     from fedkoopman.config.study import Study
     from fedkoopman.deploy.provisioning.roster import Roster
     from fedkoopman.deploy.wire import Fleet
@@ -41,10 +41,8 @@ LAST_ROUND = 60.0
 FINISHED, STOPPED = 0, 130
 NAMED = 6
 """Sites that are named in a line; more are only counted."""
-KEYS = {"deadline", "fleet", "out", "period", "study", "wait_for"}
+KEYS = {"deadline", "fleet", "out", "period", "port", "secure", "socket", "study", "wait_for"}
 """What a settings file must have."""
-LINK = {"address", "certificates", "secret"}
-"""What it must also have if this process itself connects to the SuperLink."""
 
 
 def say_to_log(line: str) -> None:
@@ -131,22 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def serve() -> int:
         with stop_requested() as stop:
-            found = _serve(_settings(path, KEYS | LINK), stop)
+            found = _serve(_settings(path), stop)
         return FINISHED if found is not None else STOPPED
 
     return exit_status(serve, "the machine has not enough memory for this study")
 
 
-def run_on(grid: "HttpGrid", path: Path) -> None:
-    """Serve what a settings file says, in a process that Flower started."""
-    if _federated(_settings(path, KEYS), grid, lambda: False, threading.Event()) is None:
-        raise ComputationError("the server was stopped: run it again, it continues from there")
-
-
-def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
+def _settings(path: Path) -> dict[str, Any]:
     try:
         found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        missing = keys - set(found)
+        missing = KEYS - set(found)
     except OSError as error:
         raise system_error(f"cannot read {path}", error, "fedkoopman serve writes it") from error
     except (ValueError, TypeError) as error:
@@ -158,52 +150,60 @@ def _settings(path: Path, keys: set[str]) -> dict[str, Any]:
 
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
-    from fedkoopman.deploy.flower.tasks import acquire_server_task
-
-    certificates = settings["certificates"]
-    with acquire_server_task(
-        settings["address"],
-        Path(settings["secret"]),
-        certificates=None if certificates is None else Path(certificates),
-    ) as task:
-        return _federated(settings, task.grid, task.lost.is_set, stop)
-
-
-def _federated(
-    settings: Mapping[str, Any], grid: "HttpGrid", lost: Callable[[], bool], stop: threading.Event
-) -> dict[str, Any] | None:
     from fedkoopman.deploy.flower.fleet import FlowerFleet
+    from fedkoopman.deploy.flower.link import Link
     from fedkoopman.deploy.provisioning.certificates import expires
     from fedkoopman.deploy.provisioning.provision import shared_study
-    from fedkoopman.deploy.provisioning.roster import Roster
+    from fedkoopman.deploy.provisioning.roster import RosterFile
     from fedkoopman.deploy.server.rounds import site_of
-    from fedkoopman.deploy.wire import Acknowledge, Envelope, encode_requests
 
-    study, fleet = shared_study(Path(settings["study"])), Path(settings["fleet"])
-    hello = encode_requests(Envelope(study.seeded_digest()), [Acknowledge(0, 0)])
-
-    def roster() -> Roster:
-        return Roster.load(fleet)
+    study, folder = shared_study(Path(settings["study"])), Path(settings["fleet"])
+    roster = RosterFile(folder).read
 
     def about() -> dict[str, Any]:
         try:
-            until = expires(fleet / "server.crt").isoformat() if roster().secure else ""
+            until = expires(folder / "server.crt").isoformat() if roster().secure else ""
         except (InputError, ComputationError):  # being renewed
             until = ""
         return {"certificate_expires": until}
 
-    return federate(
-        study,
-        FlowerFleet(grid, roster, site_of=site_of, hello=hello, lost=lost),
-        roster,
-        Path(settings["out"]),
-        period=settings["period"],
-        deadline=settings["deadline"],
-        wait_for=settings["wait_for"],
-        tell=lambda event: say_to_log(slot_line(event, roster().names)),
-        stop=stop,
-        about=about,
-    )
+    link = Link(signed=settings["secure"])
+    fleet = FlowerFleet(link, roster, site_of=site_of, say=say_to_log)
+    with (
+        _listening(settings, folder) as (listener, certificate),
+        link.serving(listener, certificate),
+    ):
+        return federate(
+            study,
+            fleet,
+            roster,
+            Path(settings["out"]),
+            period=settings["period"],
+            deadline=settings["deadline"],
+            wait_for=settings["wait_for"],
+            tell=lambda event: say_to_log(slot_line(event, roster().names)),
+            stop=stop,
+            about=about,
+        )
+
+
+@contextmanager
+def _listening(
+    settings: Mapping[str, Any], folder: Path
+) -> "Iterator[tuple[socket.socket, tuple[Path, Path] | None]]":
+    """Where the proxy reaches this process, or sites where there is none; and what TLS needs."""
+    if settings["socket"]:
+        from fedkoopman.deploy.site.site_socket import listening as listening_at
+
+        with listening_at(Path(settings["socket"])) as listener:
+            yield listener, None
+        return
+    from fedkoopman.deploy.flower.link import listening
+    from fedkoopman.deploy.flower.programs import LOOPBACK
+
+    with listening(LOOPBACK, settings["port"]) as listener:
+        files = (folder / "server.crt", folder / "server.key")
+        yield listener, files if settings["secure"] else None
 
 
 def slot_line(event: "Progress", names: Sequence[str]) -> str:

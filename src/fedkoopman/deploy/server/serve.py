@@ -1,8 +1,8 @@
 """`fedkoopman serve`: the coordinator's processes, started together and kept running.
 
-The SuperLink carries messages, on loopback. The server loop trains the model. A reverse proxy faces
-the sites, if nginx is installed and not switched off. This process watches the others and enrols
-sites in the SuperLink as the roster changes; it loads neither JAX nor the study's code.
+The server loop exchanges messages with the sites and makes the model. A reverse proxy faces the
+sites, if nginx is installed and not switched off. This process watches both; it loads neither JAX
+nor the study's code.
 """
 
 import errno
@@ -10,29 +10,22 @@ import json
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedkoopman.deploy.flower.control import enrol
-from fedkoopman.deploy.flower.programs import (
-    ServerCertificate,
-    environment,
-    free_port,
-    make_secret,
-    superlink_command,
-    wait_ready,
-)
+from fedkoopman.deploy.flower.internals import check_version
+from fedkoopman.deploy.flower.programs import environment
 from fedkoopman.deploy.provisioning.certificates import warning
 from fedkoopman.deploy.provisioning.provision import shared_study
 from fedkoopman.deploy.provisioning.proxy import find_nginx, nginx_conf
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.metrics import serve_metrics
+from fedkoopman.deploy.site.site_socket import socket_path
 from fedkoopman.deploy.supervisor import Child, Supervisor
 from fedkoopman.durable import held, private_directory, write_private, write_whole
-from fedkoopman.errors import ComputationError, InputError, underway
+from fedkoopman.errors import InputError, underway
 from fedkoopman.signals import stop_requested
 
 FINISHED, WRONG = 0, 2
@@ -41,8 +34,6 @@ LOOK = 0.2
 """Seconds between looks at the processes."""
 RELEASE = 10.0
 """Seconds after which the port of a killed server is certainly free."""
-ENROL = 5.0
-"""Seconds between attempts to enrol the sites of a changed roster."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +44,7 @@ class Serving:
         study: the study's file.
         out: the run directory; what only the server needs is in its `server/`.
         fleet: the directory that `provision` made.
-        port: the proxy's or, without one, the SuperLink's on loopback.
-        link_port: of the SuperLink on loopback, behind the proxy; None takes a free one.
+        port: the proxy's or, without one, the server loop's on loopback.
         proxy: whether to start nginx; None: if it is installed.
         period: seconds from slot to slot; 0 for as soon as possible.
         deadline: seconds that a site may take to answer.
@@ -67,7 +57,6 @@ class Serving:
     out: Path
     fleet: Path
     port: int
-    link_port: int | None = None
     proxy: bool | None = None
     period: float = 0.0
     deadline: float = 300.0
@@ -78,37 +67,30 @@ class Serving:
 
 def serve(given: Serving, say: Callable[[str], None]) -> bool:
     """Serve a study until it is finished (True) or this process is asked to stop (False)."""
-    roster = _checked(given)
+    check_version()
+    _checked(given)
     proxied = _proxied(given)
-    link_port = (given.link_port or free_port()) if proxied else given.port
-    address = f"127.0.0.1:{link_port}"
-    certificates = None if given.insecure else given.fleet / "ca.crt"
     place = given.out / "server"
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
     lock = held(place / ".lock", busy)
     with lock, underway(), stop_requested() as stop, Supervisor(say) as children:
         _await_port("" if proxied else "127.0.0.1", given.port)
-        secret = make_secret(place / "secret")
+        behind = socket_path(place) if proxied else None
         settings = {
             "study": str(given.study.absolute()),
             "fleet": str(given.fleet.absolute()),
             "out": str(given.out.absolute()),
-            "address": address,
-            "secret": str(secret.absolute()),
-            "certificates": None if certificates is None else str(certificates.absolute()),
+            "socket": "" if behind is None else str(behind),
+            "port": given.port,
+            "secure": not given.insecure,
             "period": given.period,
             "deadline": given.deadline,
             "wait_for": given.wait_for,
         }
         write_whole(place / "serve.json", (json.dumps(settings, indent=1) + "\n").encode())
-        _start_link(children, given, place, link_port, secret)
-        if not _ready(children, address, certificates, stop):
-            return False
-        enrolment = _Enrolment(given, address, say)
-        enrolment.look(roster)
-        if proxied:
-            children.start(_proxy(given, place, link_port))
+        if behind is not None:
+            children.start(_proxy(given, place, behind))
         if given.metrics is not None:
             server = serve_metrics(given.out / "status.json", given.metrics)
             say(f"metrics: http://127.0.0.1:{server.server_port}/metrics")
@@ -117,14 +99,13 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
         children.start(
             Child(
                 "server loop", [*loop, "--settings", str(place / "serve.json")],
-                place / "logs" / "loop.log", environment(place / "flower"), echo=say,
+                place / "logs" / "loop.log", environment(), echo=say,
                 final=(FINISHED, WRONG),
             )
         )  # fmt: skip
         say(f"logs: {place / 'logs'}")
         while not stop.wait(LOOK):
             children.poll()
-            enrolment.look()
             if children.final("server loop"):
                 break
         if not children.final("server loop"):
@@ -135,7 +116,7 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
         return True
 
 
-def _checked(given: Serving) -> Roster:
+def _checked(given: Serving) -> None:
     study = shared_study(given.study)
     roster = Roster.load(given.fleet)
     again = f"run fedkoopman provision {given.study} --fleet {given.fleet}"
@@ -155,7 +136,6 @@ def _checked(given: Serving) -> Roster:
         )
     if not roster.active:
         raise InputError(f"no site is enrolled in {given.fleet}: {again} --sites NAME,NAME")
-    return roster
 
 
 def _proxied(given: Serving) -> bool:
@@ -189,74 +169,7 @@ def _await_port(host: str, port: int) -> None:
         time.sleep(LOOK)
 
 
-def _start_link(children: Supervisor, given: Serving, place: Path, port: int, secret: Path) -> None:
-    fleet = given.fleet
-    certificate = ServerCertificate(fleet / "ca.crt", fleet / "server.crt", fleet / "server.key")
-    command = superlink_command(
-        port=port,
-        database=place / "superlink.db",
-        secret=secret,
-        certificate=None if given.insecure else certificate,
-    )
-    log, env = place / "logs" / "superlink.log", environment(place / "flower")
-    children.start(Child("superlink", command, log, env))
-
-
-def _ready(
-    children: Supervisor, address: str, certificates: Path | None, stop: threading.Event
-) -> bool:
-    """Wait for the SuperLink; False if this process was asked to stop meanwhile."""
-    try:
-        wait_ready(
-            address,
-            certificates=certificates,
-            alive=lambda: children.alive("superlink") and not stop.is_set(),
-        )
-    except ComputationError:
-        if stop.is_set():
-            return False
-        if children.alive("superlink"):
-            raise
-        raise ComputationError(
-            f"the SuperLink did not start on {address} ({children.last_line('superlink')}): is "
-            "the port in use? choose another by --port, or see its log"
-        ) from None
-    return True
-
-
-class _Enrolment:
-    """Keeps the SuperLink's list of keys equal to the roster's."""
-
-    def __init__(self, given: Serving, address: str, say: Callable[[str], None]) -> None:
-        self._given, self._address, self._say = given, address, say
-        self._known: tuple[int, int] | None = None
-        self._next = 0.0
-
-    def look(self, roster: Roster | None = None) -> None:
-        """Enrol and remove sites if the roster has changed; a failure is retried later."""
-        if self._given.insecure or time.monotonic() < self._next:
-            return
-        try:
-            about = (self._given.fleet / "roster.json").stat()
-            stamp = (about.st_mtime_ns, about.st_ino)
-            if stamp == self._known:
-                return
-            now = roster or Roster.load(self._given.fleet)
-            keys = {site.name: site.public_key for site in now.active}
-            ca = self._given.fleet / "ca.crt"
-            added, removed = enrol(self._address, keys, certificates=ca)
-        except (InputError, ComputationError, OSError) as error:
-            self._next = time.monotonic() + ENROL
-            self._say(f"could not enrol the roster's sites yet: {error}")
-            return
-        for name in added:
-            self._say(f"enrolled {name}")
-        for name in removed:
-            self._say(f"shut out {name}")
-        self._known = stamp
-
-
-def _proxy(given: Serving, place: Path, link_port: int) -> Child:
+def _proxy(given: Serving, place: Path, behind: Path) -> Child:
     """nginx in the foreground, with its files in the server's own directory."""
     for name in ("ca.crt", "server.crt", "server.key"):
         link = place / name
@@ -264,7 +177,7 @@ def _proxy(given: Serving, place: Path, link_port: int) -> Child:
         link.symlink_to((given.fleet / name).absolute())
     private_directory(place / "proxy" / "logs")
     conf = place / "nginx.conf"
-    text = nginx_conf(given.fleet, public_port=given.port, superlink_port=link_port, to_stdout=True)
+    text = nginx_conf(given.fleet, public_port=given.port, upstream=behind, to_stdout=True)
     write_private(conf, text.encode())
     nginx = find_nginx()
     assert nginx is not None

@@ -1,8 +1,8 @@
 """`fedkoopman join`: a site's processes, started together and kept running.
 
-The agent holds the data and trains. Flower's SuperNode talks to the server. The courier passes
-requests from the SuperNode to the agent. None of them runs code that came over the network: a site
-runs its own installation, its own files, and its kit, to which somebody at the site has agreed.
+The agent holds the data and trains. The node talks to the server with Flower's client, and passes
+requests on to the agent. Neither runs code that came over the network: a site runs its own
+installation, its own files, and its kit, to which somebody at the site has agreed.
 """
 
 import json
@@ -14,14 +14,8 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.deploy.flower.programs import (
-    courier_command,
-    environment,
-    free_port,
-    make_secret,
-    supernode_command,
-)
-from fedkoopman.deploy.flower.supernode import REFUSAL
+from fedkoopman.deploy.flower.internals import check_version
+from fedkoopman.deploy.flower.programs import environment, node_command
 from fedkoopman.deploy.provisioning.kit import Kit, open_kit
 from fedkoopman.deploy.site.site_socket import socket_path
 from fedkoopman.deploy.site.store import state_directory
@@ -35,6 +29,8 @@ LOOK = 0.2
 """Seconds between looks at the processes."""
 WRONG = 2
 """The agent's exit status for wrong input, after which it is not restarted."""
+REFUSAL = "the server "
+"""How a line of the node begins that is shown to the people at a site."""
 
 LEAVES = (
     "leaves   trained network weights, numbers of samples, held-out errors and sums for the",
@@ -164,30 +160,26 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
     Arguments:
         rewind: whether to forget which slots are finished, after the server was restored.
     """
+    check_version()
     state, kit = joining.state, joining.kit
     private_directory(state)
     write_private(state / "site.path", f"{joining.site.path.absolute()}\n".encode())
     write_private(state / "server", f"{joining.server}\n".encode())
     if rewind:
         write_private(state / "rewind", b"")
-    logs, env = state / "logs", environment(state / "flower")
-    secret, port, socket = make_secret(state / "secret"), free_port(), socket_path(state)
-    node = supernode_command(
+    logs, env = state / "logs", environment()
+    node = node_command(
         server=joining.server,
-        port=port,
-        secret=secret,
-        certificates=kit.ca if kit.secure else None,
-        key=kit.node_key if kit.secure else None,
+        site=kit.site,
+        socket=socket_path(state),
         memory=state / "node.json",
+        authority=kit.ca if kit.secure else None,
+        key=kit.node_key if kit.secure else None,
     )
     agent = [sys.executable, "-m", "fedkoopman.deploy.site.agent_process", "--state", str(state)]
-    courier = courier_command(port=port, secret=secret, socket=socket)
     with stop_requested() as stop, Supervisor(say) as children:
         children.start(Child("agent", agent, logs / "agent.log", env, echo=say, final=(WRONG,)))
-        children.start(Child("supernode", node, logs / "supernode.log", env, echo=_refusals(say)))
-        children.start(
-            Child("courier", courier, logs / "courier.log", env, partners=("supernode",))
-        )
+        children.start(Child("node", node, logs / "node.log", env, echo=_refusals(say)))
         say(f"joining {joining.server} as {kit.site}; logs: {logs}")
         while not stop.wait(LOOK):
             children.poll()
@@ -197,7 +189,7 @@ def join(joining: Joining, say: Callable[[str], None], rewind: bool = False) -> 
 
 
 def _refusals(say: Callable[[str], None]) -> Callable[[str], None]:
-    """Pass on only those lines of a SuperNode that say why it is refused."""
+    """Pass on only those lines of a node that say why it is refused."""
 
     def receive(line: str) -> None:
         if line.startswith(REFUSAL):
