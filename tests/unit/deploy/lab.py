@@ -1,25 +1,27 @@
-"""A SuperLink, SuperNodes, couriers and stand-ins for site agents, all real and on loopback."""
+"""A server's link and sites' nodes, all real, over HTTP on loopback; stand-ins for the agents."""
 
 import json
-import socketserver
-import struct
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from fedkoopman.deploy.flower import control, programs
-from fedkoopman.deploy.provisioning.certificates import authority, node_keys, server_certificate
+import httpx
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from fedkoopman.deploy.flower import internals as flower
+from fedkoopman.deploy.flower.fleet import FlowerFleet
+from fedkoopman.deploy.flower.link import Link, listening
+from fedkoopman.deploy.flower.node import Node
+from fedkoopman.deploy.flower.parcels import Parcel, body_of, content_of, packed, unpacked
+from fedkoopman.deploy.flower.signing import Signer, public_bytes
 from fedkoopman.deploy.provisioning.roster import Enrolled, Roster
-from fedkoopman.deploy.supervisor import Child, Process
 from fedkoopman.errors import InputError
-
-Answer = Callable[[bytes], bytes]
-HELLO = json.dumps({"say": "hello"}).encode()
 
 
 def site_of(body: bytes) -> str:
@@ -36,185 +38,210 @@ class EchoAgent:
     While its gate is closed it works, as on a long training.
     """
 
-    def __init__(self, site: str, path: Path) -> None:
+    def __init__(self, site: str) -> None:
         self.site = site
-        self.path = path
         self.gate = threading.Event()
         self.gate.set()
-        self.answer: Answer = self.echo
+        self.answer: Callable[[bytes], bytes] = self.echo
         self.asked: list[bytes] = []
-        self._server: socketserver.ThreadingUnixStreamServer | None = None
-        self.start()
+
+    def __call__(self, body: bytes) -> bytes:
+        self.asked.append(body)
+        self.gate.wait(60)
+        return self.answer(body)
 
     def echo(self, body: bytes) -> bytes:
         return json.dumps({"site": self.site, "echo": body.decode()}).encode()
-
-    def start(self) -> None:
-        agent = self
-
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                (length,) = struct.unpack(">Q", self.rfile.read(8))
-                body = self.rfile.read(length)
-                agent.asked.append(body)
-                agent.gate.wait(120)
-                answer = agent.answer(body)
-                self.wfile.write(struct.pack(">Q", len(answer)) + answer)
-
-        self.path.unlink(missing_ok=True)
-        server = socketserver.ThreadingUnixStreamServer(str(self.path), Handler)
-        server.daemon_threads = True
-        server.handle_error = lambda *about: None  # type: ignore[method-assign]
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        self._server = server
 
     def calm(self) -> None:
         self.answer = self.echo
         self.gate.set()
 
-    def stop(self) -> None:
-        assert self._server is not None
-        self._server.shutdown()
-        self._server.server_close()
-        self.path.unlink(missing_ok=True)
-
 
 @dataclass
 class Site:
-    """A site's processes."""
+    """A site's key, its stand-in for an agent, and its node, once it is started."""
 
     name: str
+    key: ec.EllipticCurvePrivateKey
     agent: EchoAgent
-    node: list[str]
-    courier: list[str]
-    directory: Path
-    runtime: str
-    env: dict[str, str]
-    running: dict[str, Process] = field(default_factory=dict)
+    said: list[str] = field(default_factory=list)
+    stop: threading.Event = field(default_factory=threading.Event)
+    instance: str = ""
+    node: Node | None = None
 
-    def start(self, *names: str) -> None:
-        for name in names or ("node", "courier"):
-            command = self.node if name == "node" else self.courier
-            log = self.directory / f"{name}.log"
-            self.running[name] = Process(Child(name, command, log, self.env))
+    @property
+    def public(self) -> bytes:
+        return public_bytes(self.key.public_key())
 
-    def kill(self, name: str) -> None:
-        self.running.pop(name).reap()
-
-    def stop(self) -> None:
-        for name in list(self.running):
-            self.running.pop(name).end()
-
-    def log(self, name: str) -> str:
-        return (self.directory / f"{name}.log").read_text()
+    @property
+    def openssh(self) -> str:
+        encoded = self.key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
+        return encoded.decode()
 
 
-@dataclass
 class Lab:
-    """A federation without a federation: processes, keys and addresses."""
+    """A link that is served, and sites."""
 
-    directory: Path
-    secure: bool
-    sites: dict[str, Site] = field(default_factory=dict)
-    revoked: set[str] = field(default_factory=set)
+    def __init__(self, folder: Path, names: Sequence[str]) -> None:
+        self.folder = folder
+        self.link = Link(signed=True)
+        self.port = 0
+        self.revoked: set[str] = set()
+        self.sites = {
+            name: Site(name, ec.generate_private_key(ec.SECP256R1()), EchoAgent(name), [],
+                       instance=f"{name:-<32}")
+            for name in names
+        }  # fmt: skip
+        self._roster = self.roster()
+        self.said: list[str] = []
+        self._clients: list[Any] = []
+        self._threads: list[threading.Thread] = []
 
-    def __post_init__(self) -> None:
-        self.port = programs.free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self.env = programs.environment(self.directory / "flower")
-        self.secret = programs.make_secret(self.directory / "secret")
-        self.keys: dict[str, str] = {}
-        self.certificate: programs.ServerCertificate | None = None
-        self.authority: Path | None = None
-        if self.secure:
-            now = datetime.now(UTC)
-            ca_key, ca = authority("lab", now)
-            key, crt = server_certificate(ca_key, ca, ["localhost"], now)
-            for name, content in {"ca.crt": ca, "server.key": key, "server.crt": crt}.items():
-                (self.directory / name).write_bytes(content)
-            self.authority = self.directory / "ca.crt"
-            self.certificate = programs.ServerCertificate(
-                self.authority, self.directory / "server.crt", self.directory / "server.key"
-            )
-
-    def superlink(self) -> None:
-        command = programs.superlink_command(
-            port=self.port,
-            database=self.directory / "superlink.db",
-            secret=self.secret,
-            certificate=self.certificate,
-        )
-        self.link = Process(Child("superlink", command, self.directory / "superlink.log", self.env))
-
-    def ready(self) -> None:
-        programs.wait_ready(
-            self.address, certificates=self.authority, alive=lambda: not self.link.dead
-        )
-
-    def site(self, name: str, launcher: bool = True, server: str = "") -> Site:
-        directory = self.directory / name
-        directory.mkdir(mode=0o700)
-        secret = programs.make_secret(directory / "secret")
-        port = programs.free_port()
-        key = None
-        if self.secure:
-            private, public = node_keys(name)
-            key = directory / "node.key"
-            key.write_bytes(private)
-            self.keys[name] = public.decode()
-        node = programs.supernode_command(
-            server=server or self.address,
-            port=port,
-            secret=secret,
-            certificates=self.authority,
-            key=key,
-            memory=directory / "node.json" if launcher else None,
-        )
-        path = directory / "a.sock"
-        courier = programs.courier_command(port=port, secret=secret, socket=path)
-        env = programs.environment(directory / "flower")
-        site = Site(name, EchoAgent(name, path), node, courier, directory, f"127.0.0.1:{port}", env)
-        self.sites[name] = site
-        return site
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     def roster(self) -> Roster:
-        enrolled = [
-            Enrolled(
-                name, place, self.keys.get(name, ""), "", "now" if name in self.revoked else ""
-            )
-            for place, name in enumerate(self.sites)
-        ]
-        return Roster("0" * 64, self.secure, tuple(enrolled))
+        return Roster(
+            "0" * 64, True,
+            tuple(
+                Enrolled(name, place, site.openssh, "", "now" if name in self.revoked else "")
+                for place, (name, site) in enumerate(self.sites.items())
+            ),
+        )  # fmt: skip
 
-    def log(self) -> str:
-        return (self.directory / "superlink.log").read_text()
+    def read(self) -> Roster:
+        """The roster; the same object while it says the same, as from a file."""
+        now = self.roster()
+        if now != self._roster:
+            self._roster = now
+        return self._roster
 
-    def stop(self) -> None:
-        for site in self.sites.values():
-            site.stop()
-            site.agent.stop()
-        self.link.end()
+    def fleet(self) -> FlowerFleet:
+        return FlowerFleet(self.link, self.read, site_of=site_of, say=self.said.append)
+
+    def client(self, name: str, **changes: Any) -> Any:
+        """Flower's client with a site's key, in our own hands."""
+        site = self.sites[name]
+        given = {"key": site.key, "public": site.public, "instance": site.instance, **changes}
+        made = flower.FleetHttpClient.from_server_address(
+            self.address, True, None, [Signer(**given)]
+        )
+        self._clients.append(made)
+        return made
+
+    def close(self) -> None:
+        """End what was started; the link no longer holds polls."""
+        for thread in self._threads:
+            thread.join(20)
+        for client in self._clients:
+            client.close()
+
+    def start(self, name: str) -> Site:
+        """Start a site's node, in a thread."""
+        site = self.sites[name]
+        site.stop = stop = threading.Event()
+        site.node = node = Node(self.client(name), site.public, site.agent, site.said.append)
+        thread = threading.Thread(target=node.work, args=(stop,), daemon=True)
+        thread.start()
+        self._threads.append(thread)
+        return site
 
 
 @contextmanager
-def laboratory(
-    secure: bool, names: list[str], launcher: bool = True, idle: Sequence[str] = ()
-) -> Iterator[Lab]:
-    """A SuperLink with sites, which are started unless idle, but may not be online yet."""
+def laboratory(names: Sequence[str], idle: Sequence[str] = ()) -> Iterator[Lab]:
+    """A link with sites, which are started unless idle, but may not be online yet."""
     with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fk")))
-        lab = Lab(directory, secure)
-        lab.superlink()
-        stack.callback(lab.stop)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fk")))
+        lab = Lab(folder, names)
+        stack.callback(lab.close)
+        listener = stack.enter_context(listening("127.0.0.1", 0))
+        lab.port = listener.getsockname()[1]
+        stack.enter_context(lab.link.serving(listener))
         for name in names:
-            lab.site(name, launcher)
-        lab.ready()
-        if secure:
-            control.enrol(lab.address, lab.keys, certificates=lab.authority)
-        for site in lab.sites.values():
-            if site.name not in idle:
-                site.start()
-        yield lab
+            if name not in idle:
+                lab.start(name)
+        try:
+            yield lab
+        finally:
+            for site in lab.sites.values():
+                site.stop.set()
+                site.agent.calm()
+
+
+class Intruder:
+    """A node that holds an enrolled key and speaks Flower's own protocol, as it likes."""
+
+    def __init__(self, lab: Lab, name: str, **changes: Any) -> None:
+        self.site, self.key = name, lab.sites[name].public
+        self.client = lab.client(name, **changes)
+        self.id = 0
+
+    def activate(self) -> int:
+        request = flower.ActivateNodeRequest(public_key=self.key, heartbeat_interval=30)
+        self.id = int(self.client.ActivateNode(request).node_id)
+        return self.id
+
+    def deactivate(self) -> None:
+        self.client.DeactivateNode(flower.DeactivateNodeRequest(node_id=self.id))
+
+    @property
+    def node(self) -> Any:
+        return flower.Node(node_id=self.id)
+
+    def receive(self) -> Any:
+        """The next message, with its content."""
+        found: list[Any] = []
+
+        def pulled() -> bool:
+            answer = self.client.PullMessages(flower.PullMessagesRequest(node=self.node))
+            found.extend(zip(answer.messages_list, answer.message_object_trees, strict=True))
+            return bool(found)
+
+        until(pulled)
+        header, tree = found[0]
+        parts = {}
+        for part in flower.iterate_object_tree(tree):
+            request = flower.PullObjectRequest(
+                node=self.node, run_id=header.metadata.run_id, object_id=part.object_id
+            )
+            parts[part.object_id] = self.client.PullObject(request).object_content
+        return unpacked(tree.object_id, parts)
+
+    def announce(self, reply: Parcel) -> Any:
+        """Say that there is a reply, without its content."""
+        request = flower.PushMessagesRequest(
+            node=self.node,
+            messages_list=[flower.message_to_proto(reply.message)],
+            message_object_trees=[reply.tree],
+        )
+        return self.client.PushMessages(request)
+
+    def send(self, reply: Parcel) -> None:
+        """A reply with its content."""
+        answer = self.announce(reply)
+        for id in answer.objects_to_push:
+            self.client.PushObject(
+                flower.PushObjectRequest(
+                    node=self.node, run_id=reply.message.metadata.run_id, object_id=id,
+                    session_id=answer.session_id, object_content=reply.parts[id],
+                )
+            )  # fmt: skip
+
+    def echo(self, message: Any, site: str = "", content: Any = None) -> Parcel:
+        body = {"site": site or self.site, "echo": body_of(message.content).decode()}
+        content = content or content_of(json.dumps(body).encode())
+        return packed(flower.Message(content, reply_to=message))
+
+
+def status(call: Callable[[], object]) -> int:
+    """The status with which a request is refused; 0 if it is not."""
+    try:
+        call()
+    except httpx.HTTPStatusError as error:
+        return error.response.status_code
+    return 0
 
 
 def until(condition: Callable[[], bool], seconds: float = 20.0) -> float:
@@ -222,5 +249,5 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> float:
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < seconds, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.01)
     return time.monotonic() - started

@@ -405,18 +405,21 @@ class Link:
     def _push_object(self, sender: Sender, request: Any) -> Any:
         node = self._checked(sender, request.node.node_id)
         name = request.object_id
-        waiting = [id for id, one in self._awaited.items() if one.node == node]
-        asked = next((id for id in waiting if name in self._awaited[id].missing), None)
-        if asked is None:
+        waiting = [
+            id for id, one in self._awaited.items() if one.node == node and name in one.missing
+        ]
+        if not waiting:
             raise Refused(410, "nobody waits for this part any more")
         answer = flower.fleet_handlers.push_object(request, self._state)
         if not answer.stored:
             raise Refused(422, "this part is not what its name says")
-        sent = self._awaited[asked]
-        sent.missing.discard(name)
-        sent.since = time.monotonic()
-        if not sent.missing:
-            self._completed(asked)
+        for other in waiting:  # equal contents are one part of several replies
+            sent = self._awaited[other]
+            if name in sent.missing:
+                sent.missing.discard(name)
+                sent.since = time.monotonic()
+                if not sent.missing:
+                    self._completed(other)
         return answer
 
     # the state
@@ -432,7 +435,7 @@ class Link:
         sent = self._awaited.pop(asked, None)
         if sent is None:
             return
-        if sent.missing:
+        if sent.session:
             self._state._cleanup_push_session(sent.session, cleanup_messages=False)
         self._state.delete_messages({asked})
         for name in (asked, sent.reply):
