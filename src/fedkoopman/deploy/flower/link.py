@@ -135,7 +135,7 @@ class Link:
         self._polls: dict[int, asyncio.Event] = {}
         self._busy: Counter[bytes] = Counter()
         self._bytes: Counter[bytes] = Counter()
-        self._told: dict[tuple[str, str], float] = {}
+        self._told: dict[tuple[str, str, str], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broken = ""
         self._paths: dict[str, tuple[Any, Callable[[Sender, Any], Any]]] = {
@@ -354,7 +354,7 @@ class Link:
         """A line in the log about a refusal that is not a matter of course."""
         if refusal.status in (410, 428) or refusal.reason.startswith(AGAIN):
             return
-        now, told = time.monotonic(), (who, refusal.reason)
+        now, told = time.monotonic(), (who, name, refusal.reason)
         if now - self._told.get(told, -TOLD) >= TOLD:
             self._told[told] = now
             log.warning("refused %s of %s: %s", name, who, refusal.reason)

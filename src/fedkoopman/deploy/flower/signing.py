@@ -178,7 +178,7 @@ class Signer:
     def __init__(
         self, key: Any, public: bytes, instance: str, clock: Callable[[], float] = time.time
     ) -> None:
-        self._key, self._public, self._instance, self._clock = key, public, instance, clock
+        self.public, self._key, self._instance, self._clock = public, key, instance, clock
         self._epoch = ""
         self._told = 0.0
         self.offset = 0.0
@@ -200,7 +200,7 @@ class Signer:
     def headers(self, path: str, body: bytes) -> dict[str, str]:
         """The headers of one request."""
         told = {
-            KEY: fingerprint(self._public),
+            KEY: fingerprint(self.public),
             TIME: f"{self._clock() + self.offset:.3f}",
             ONCE: secrets.token_hex(16),
             DIGEST: digest_of(body),
