@@ -242,7 +242,7 @@ def test_a_server_whose_disk_is_full(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(COMPILER is None, reason="needs a C compiler, for a clock of its own")
 def test_a_site_whose_clock_jumps(tmp_path: Path) -> None:
-    """It goes on, as it learns the server's time anew; it is told each time that its clock jumped."""
+    """It goes on, as it learns the server's time anew; it is told of each jump."""
     with Federation(field(tmp_path, slots=40)) as federation:
         clock, env = own_clock(tmp_path, -18_000)
         federation.options = ["--period", "1", "--deadline", "60"]
@@ -335,7 +335,7 @@ def test_a_site_that_is_set_back_to_an_older_backup(tmp_path: Path) -> None:
 
 
 def sending(federation: Federation, lab: str) -> None:
-    """Wait for a moment at which a site's node has an answer of its agent, and begins to send it."""
+    """Wait for a moment at which a site's node begins to send its agent's answer."""
     log = federation.state(lab) / "logs" / "node.log"
     begun = log.stat().st_size
 

@@ -46,6 +46,8 @@ AT_ONCE = 8
 """Requests of one site that are served at the same time."""
 SLOWEST, PATIENCE = 2**18, 30.0
 """Bytes per second with which a body must come, and seconds that are given beyond that."""
+LINGER = 5.0
+"""Seconds for which the rest of a refused body is thrown away, so that its sender hears of it."""
 OPEN = 3
 """Messages to one node that may be unanswered; when it is asked again, older ones are given up."""
 EVER = 1e9
@@ -268,9 +270,16 @@ class Link:
         """One request, as ASGI has it."""
         if scope["type"] != "http":
             return
-        status, kind, body = 200, b"application/protobuf", b""
+        status, kind, body, whole = 200, b"application/protobuf", b"", False
+
+        async def received() -> Any:
+            nonlocal whole
+            event = await receive()
+            whole = not event.get("more_body")  # also if the sender has gone
+            return event
+
         try:
-            body = await self._answered(scope, receive)
+            body = await self._answered(scope, received)
         except Refused as refusal:
             status, kind, body = refusal.status, b"text/plain", refusal.reason.encode()
         except flower.FlowerError as error:
@@ -287,10 +296,16 @@ class Link:
             (b"content-length", str(len(body)).encode()),
             *self._door.answer_headers(),
         ]
-        if status >= 400:  # the rest of its body is not read
+        if not whole:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        if not whole:  # closed at once, the answer would be lost to whoever is still sending
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    while not whole:
+                        await received()
+        await send({"type": "http.response.body"})
 
     async def _answered(self, scope: Any, receive: Any) -> bytes:
         """The answer to a request, which is looked at in this order: path, sender, body."""
