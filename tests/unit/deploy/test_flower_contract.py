@@ -39,9 +39,7 @@ def test_the_installed_release_is_a_tested_one() -> None:
     assert internals.check_version() == version("flwr")
 
 
-@pytest.mark.parametrize(
-    ("found", "told"), [("1.999.0", "1.999.0 is"), ("1.2", "1.2 is")]
-)
+@pytest.mark.parametrize(("found", "told"), [("1.999.0", "1.999.0 is"), ("1.2", "1.2 is")])
 def test_another_release_is_refused_with_the_remedy(
     found: str, told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
