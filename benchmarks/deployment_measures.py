@@ -692,8 +692,7 @@ def _taken(state: Path) -> int:
 
 def _train_on_all(state: Path) -> int:
     """Have the agent train on everything that waits; how many samples that were."""
-    from fedkoopman.deploy.flower.courier import ask_agent
-
+    from fedkoopman.deploy.flower.node import ask_agent
     from fedkoopman.deploy.provisioning.kit import Kit
     from fedkoopman.deploy.site.site_socket import socket_path
     from fedkoopman.deploy.wire import (

@@ -2,10 +2,10 @@
 
     python benchmarks/soak.py --out DIR [--slots 10000] [--sites 4]
 
-One real site (agent, store, ledger, training) and light ones (`light_site.py`), behind nginx with TLS
-and keys. Every so often a light site is ended or killed and comes back later, the server is started
-again, and a site is enrolled that was not there before. It may be stopped and called again: the
-run goes on, and growth is judged over all that was seen. Writes DIR/seen.jsonl and, at the end,
+One real site (agent, store, ledger, training) and light ones (`light_site.py`), behind nginx with
+TLS and keys. Every so often a light site is ended or killed and comes back later, the server is
+started again, and a site is enrolled that was not there before. It may be stopped and called again:
+the run goes on, and growth is judged over all that was seen. Writes DIR/seen.jsonl and, at the end,
 benchmarks/results/soak.md.
 """
 
@@ -143,8 +143,7 @@ def soak(given: argparse.Namespace) -> Path:
             if slot // ENROL > enrolled:
                 enrolled = slot // ENROL
                 name = f"later-{enrolled}"
-                (field.field / name).mkdir(exist_ok=True)
-                programs.run([*PROGRAM, "provision", str(field.study), "--add", name])
+                programs.run([*PROGRAM, "provision", str(field.study), "--sites", name])
                 here.add(name)
                 programs.start(name, light_command(field.field, name, port))
         programs.wait(
@@ -194,10 +193,11 @@ def main() -> None:
     lines = [
         "# Ten thousand slots with sites that come and go",
         "",
-        f"Made by `python benchmarks/soak.py --out DIR --slots {given.slots}`: {rows[-1]['slot']:,} "
-        f"slots, one real site and {given.sites - 1} light ones at first. A light site leaves every "
-        f"{LEAVE} slots, killed or ended in turn, for {AWAY}; one more is enrolled every {ENROL}; "
-        f"the server is started again every {RESTART}. Growth is a line through the last two thirds.",
+        f"Made by `python benchmarks/soak.py --out DIR --slots {given.slots}`: "
+        f"{rows[-1]['slot']:,} slots, one real site and {given.sites - 1} light ones at first. A "
+        f"light site leaves every {LEAVE} slots, killed or ended in turn, for {AWAY}; one more is "
+        f"enrolled every {ENROL}; the server is started again every {RESTART}. Growth is a line "
+        "through the last two thirds.",
         "",
         *slopes(rows),
         "",
