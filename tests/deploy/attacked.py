@@ -2,22 +2,25 @@
 
 import json
 import os
+import re
 import shutil
 import socket
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.flower.control import nodes
+from fedkoopman.deploy.flower.signing import Signer
 from fedkoopman.deploy.server.status import request_readmission
 from fedkoopman.deploy.site.site_socket import socket_path
 
 from .eavesdropper import Eavesdropper
-from .federation import Federation, command_line, free_port, small_study, wait_until
+from .federation import COMPILER, Federation, free_port, own_clock, small_study, wait_until
 from .liar import Liar, Lie
+from .outsiders import fleet_client, key_of, signer
 
 HONEST, LYING = ("lab-a", "lab-c"), "lab-x"
 WATCH = """
@@ -38,6 +41,8 @@ sys.addaudithook(heard)
 note("begins", *sys.orig_argv)
 """
 """Loaded by every Python process that finds it; socket events are raised by Python itself."""
+BEHIND = -5 * 3600
+"""Seconds by which the clock of lab-c is off."""
 PATIENCE = 240.0
 """Seconds in which a slot ends, on the slowest of machines."""
 
@@ -105,7 +110,6 @@ class Field:
         self.folder, self.out = folder, self.federation.out
         self.eavesdropper = Eavesdropper(self.fleet, self.port)
         self.liar: Liar
-        self.nodes: dict[str, int] = {}
 
     def __enter__(self) -> "Field":
         try:
@@ -120,14 +124,12 @@ class Field:
         federation.port = self.eavesdropper.port
         federation.join("lab-a")
         federation.port = self.port
-        federation.join("lab-c")
+        federation.join("lab-c", env=own_clock(self.folder, BEHIND)[1] if COMPILER else None)
         federation.join(LYING)
         door = self.agent_socket(LYING)
         wait_until(door.exists, PATIENCE, "the liar's agent")
         self.liar = Liar(door)
         wait_until(lambda: self.liar.slot, PATIENCE, "the first request")
-        known = nodes(self.settings["address"], certificates=self.authority)
-        self.nodes = {node.name: node.id for node in known}
         return self
 
     def __exit__(self, *cause: object) -> None:
@@ -174,7 +176,7 @@ class Field:
         return str(reason)
 
     def log(self, name: str) -> str:
-        """A log of the coordinator's: superlink, loop or proxy."""
+        """A log of the coordinator's: loop or proxy."""
         return (self.out / "server" / "logs" / f"{name}.log").read_text(errors="replace")
 
     def logged(self, what: str, log: str = "proxy", seconds: float = 10.0) -> None:
@@ -182,7 +184,7 @@ class Field:
         wait_until(lambda: what in self.log(log), seconds, f"{what!r} in {log}.log")
 
     def site_log(self, lab: str, name: str = "agent") -> str:
-        """A log of a site's: agent, courier or supernode."""
+        """A log of a site's: agent or node."""
         path = self.federation.state(lab) / "logs" / f"{name}.log"
         return path.read_text(errors="replace")
 
@@ -191,20 +193,40 @@ class Field:
         wait_until(lambda: what in self.site_log(lab, log), seconds, f"{what!r} in {log}.log")
 
     @property
-    def link(self) -> int:
-        """The SuperLink's port, on loopback."""
-        return int(self.settings["address"].rpartition(":")[2])
-
-    @property
     def settings(self) -> dict[str, Any]:
         """What the server loop was given."""
         settings: dict[str, Any] = json.loads((self.out / "server" / "serve.json").read_text())
         return settings
 
-    def runtime(self, lab: str) -> int:
-        """The port of a site's SuperNode, on loopback."""
-        words = command_line(self.federation.pid(lab, ".supernode --memory")).split()
-        return int(words[words.index("--port") + 1])
+    @property
+    def server_socket(self) -> Path:
+        """Where nginx reaches the server loop."""
+        return Path(self.settings["socket"])
+
+    def node(self, lab: str) -> int:
+        """The number of a site's node, since the server was last started."""
+        return int(re.findall(r"admitted as node (-?\d+)", self.site_log(lab, "node"))[-1])
+
+    def signer(self, lab: str, copied: bool = True) -> Signer:
+        """Signs as a site does.
+
+        Arguments:
+            copied: whether also the site's name for its own machine is known.
+        """
+        memory = json.loads((self.federation.state(lab) / "node.json").read_text())
+        return signer(key_of(self.kit(lab)), memory["instance"] if copied else "")
+
+    def client(self, signing: Signer | None) -> AbstractContextManager[Any]:
+        """A client of the public port."""
+        return fleet_client(self.port, self.authority, signing)
+
+    def memory(self, reset: bool = False) -> float:
+        """MiB of memory that the server loop has had at most, since that was reset."""
+        place = Path(f"/proc/{self.federation.pid('serve', 'loop')}")
+        if reset:
+            (place / "clear_refs").write_text("5")
+        [peak] = re.findall(r"VmHWM:\s+(\d+) kB", (place / "status").read_text())
+        return int(peak) / 1024
 
     def agent_socket(self, lab: str) -> Path:
         """Of a site."""
@@ -234,13 +256,15 @@ class Field:
             link.sendall(content)
             return link.recv(2**16) if first else _all(link)
 
-    def head(self, length: int | None, more: str = "") -> bytes:
+    def head(self, length: int | None, more: str = "", signed: Mapping[str, str] = {}) -> bytes:
         """The head of a request that sends something.
 
         Arguments:
             length: of the body; None for one in chunks.
             more: lines.
+            signed: headers.
         """
+        more += "".join(f"{name}: {value}\r\n" for name, value in signed.items())
         lines = "POST /v1/fleet/push-object HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
         lines += f"Content-Type: application/protobuf\r\n{more}"
         end = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"

@@ -83,7 +83,6 @@ class Eavesdropper:
         except asyncio.CancelledError:  # it listens no more
             forth.transport.abort()
             back.transport.abort()
-            raise
 
     async def _pass_on(
         self,

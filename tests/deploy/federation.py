@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,6 +43,8 @@ ROLES = {
     "node": "fedkoopman.deploy.flower.node",
 }
 """What a program's children do, and what stands in their command lines."""
+COMPILER = shutil.which("cc")
+"""Makes a clock of its own for a program."""
 MARK = "FEDKOOPMAN_FEDERATION"
 """An environment variable by which all processes of a federation are found again."""
 
@@ -53,6 +56,16 @@ def small_study(folder: Path, **values: Any) -> Path:
     study = Study.load(folder / "study.toml", {**SMALL, **dotted})
     (folder / "study.toml").write_text(study.to_toml(), encoding="utf-8")
     return folder / "study.toml"
+
+
+def own_clock(folder: Path, off: float = 0) -> tuple[Path, dict[str, str]]:
+    """A file that says by how many seconds a program's clock is off, and its environment."""
+    clock, shim, source = folder / "clock", folder / "clock.so", Path(__file__).with_name("clock.c")
+    clock.write_text(str(off))
+    assert COMPILER is not None
+    command = [COMPILER, "-shared", "-fPIC", "-o", str(shim), str(source)]
+    subprocess.run(command, check=True, capture_output=True)
+    return clock, {"LD_PRELOAD": str(shim), "CLOCK_OFFSET": str(clock)}
 
 
 def free_port() -> int:

@@ -1,10 +1,12 @@
 """People who should have no part in a federation, and what they bring along."""
 
+import json
+import secrets
 import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,47 +14,17 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
-from flwr.app import Message, MessageType, RecordDict
-from flwr.cli.build import build_fab_from_disk
-from flwr.common.constant import SubStatus
-from flwr.common.serde import run_from_proto
-from flwr.proto.control_pb2 import StartRunRequest
-from flwr.proto.fab_pb2 import Fab
-from flwr.proto.runtime_pb2 import PullTaskInputRequest
-from flwr.supercore.constant import TaskType
-from flwr.supercore.control import ControlHttpClient
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
-from flwr.supercore.task_identity import TaskIdentity
-from flwr.superlink.grid import HttpGrid
-from flwr.supernode.fleet_http_client import FleetHttpClient
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from fedkoopman.deploy.flower.nodes import Inbox
-from fedkoopman.deploy.flower.tasks import Tasks
-from fedkoopman.deploy.wire import Failure
+from fedkoopman.deploy.flower import internals as flower
+from fedkoopman.deploy.flower.signing import Signer, public_bytes
 
-from .federation import wait_until
-
-ROGUE_PROJECT = """
-[project]
-name = "rogue"
-version = "1.0.0"
-license = "Apache-2.0"
-dependencies = []
-[tool.flwr.app]
-publisher = "rogue"
-fab-include = ["pyproject.toml", "*.py"]
-[tool.flwr.app.components]
-serverapp = "rogue:app"
-clientapp = "rogue:app"
-[tool.flwr.app.config]
-"""
+NOBODY = 65534
+"""Another user of the machine."""
 
 
 def fresh_key() -> ec.EllipticCurvePrivateKey:
     """A key that nobody knows."""
-    return ec.generate_private_key(ec.SECP384R1())
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_of(kit: Path) -> ec.EllipticCurvePrivateKey:
@@ -63,26 +35,34 @@ def key_of(kit: Path) -> ec.EllipticCurvePrivateKey:
 
 
 def shown(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """The public half, as Flower has it."""
-    return public_key_to_bytes(key.public_key())
+    """The public half, as it is enrolled."""
+    return public_bytes(key.public_key())
+
+
+def signer(
+    key: ec.EllipticCurvePrivateKey, instance: str = "", public: bytes | None = None
+) -> Signer:
+    """Signs requests, as a site's node does.
+
+    Arguments:
+        instance: what the node calls itself; another machine's if empty.
+        public: the key that it claims to have; None: its own.
+    """
+    return Signer(key, public or shown(key), instance or secrets.token_hex(16))
 
 
 @contextmanager
-def fleet_client(
-    port: int, authority: Path | None, key: ec.EllipticCurvePrivateKey | None
-) -> Iterator[FleetHttpClient]:
-    """A SuperNode's client, in our own hands.
+def fleet_client(port: int, authority: Path | None, signing: Signer | None) -> Iterator[Any]:
+    """A node's client, in our own hands.
 
     Arguments:
         authority: whose certificates are trusted; None: no TLS.
-        key: that requests are signed with, if any.
+        signing: signs requests, if anyone does.
     """
-    interceptors: list[Any] = [RuntimeVersionHttpInterceptor(component_name="SuperNode")]
-    if key is not None:
-        interceptors.append(NodeAuthHttpInterceptor(key, key.public_key()))
     trusted = None if authority is None else authority.read_bytes()
-    with FleetHttpClient.from_server_address(
-        f"127.0.0.1:{port}", authority is None, trusted, interceptors=interceptors
+    interceptors = [] if signing is None else [signing]
+    with flower.FleetHttpClient.from_server_address(
+        f"127.0.0.1:{port}", authority is None, trusted, interceptors
     ) as client:
         yield client
 
@@ -154,46 +134,28 @@ def listening(processes: Iterable[int]) -> set[tuple[str, int]]:
     return found
 
 
-@contextmanager
-def rogue_run(
-    address: str, authority: Path, secret: Path, folder: Path, code: str
-) -> Iterator[HttpGrid]:
-    """An app of somebody who has got hold of the coordinator's machine: a run of its own.
+TRY = """
+import json, socket, sys
 
-    Arguments:
-        secret: the SuperLink's, by which tasks are acquired.
-        folder: for the app.
-        code: of its one module.
-    """
-    folder.mkdir()
-    (folder / "pyproject.toml").write_text(ROGUE_PROJECT)
-    (folder / "rogue.py").write_text(code)
-    with ControlHttpClient.from_server_address(
-        address, False, authority.read_bytes(),
-        [RuntimeVersionHttpInterceptor(component_name="flwr CLI")],
-    ) as control:  # fmt: skip
-        fab = Fab(content=build_fab_from_disk(folder))
-        run = control.StartRun(StartRunRequest(fab=fab)).run_id
-    tasks = Tasks(address, secret, authority)
-    task = wait_until(lambda: tasks.acquire(TaskType.SERVER_APP), 10, "the rogue's task")
-    assert task.run_id == run
-    grid = HttpGrid(address, root_certificates=authority.read_bytes(), token=tasks.token)
-    given = grid._runtime_client.PullTaskInput(PullTaskInputRequest())
-    TaskIdentity.task_id, TaskIdentity.run_id = given.task_id, given.run.run_id
-    TaskIdentity.node_id = given.context.node_id
-    grid.set_run(run_from_proto(given.run))
-    try:
-        yield grid
-    finally:
-        tasks.finish(SubStatus.COMPLETED)
-        tasks.close()
-        grid.close()
+for path in json.load(sys.stdin):
+    for way in ("rb", "ab", "connect"):
+        try:
+            if way == "connect":
+                with socket.socket(socket.AF_UNIX) as link:
+                    link.connect(path)
+            else:
+                open(path, way).close()
+        except OSError:
+            continue
+        print(way, path)
+"""
 
 
-def asked(grid: HttpGrid, node: int, content: RecordDict, kind: str = MessageType.TRAIN) -> str:
-    """Send a node a message of any kind; gives the error with which it answers, or its body."""
-    message = Message(content, node, kind, ttl=60.0, group_id="rogue")
-    [sent] = grid.push_messages([message])
-    inbox = Inbox(grid)
-    [(_, answer)] = wait_until(lambda: inbox.collect([sent]), 60, "an answer")
-    return answer.reason if isinstance(answer, Failure) else answer.decode("latin-1")
+def reached(paths: Sequence[Path]) -> list[str]:
+    """What another user of this machine can open, write to, or connect to."""
+    done = subprocess.run(
+        ["/usr/bin/env", "python3", "-I", "-c", TRY], cwd="/", check=True, text=True,
+        input=json.dumps([str(path) for path in paths]), capture_output=True,
+        user=NOBODY, group=NOBODY, extra_groups=[], env={"PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    return done.stdout.splitlines()

@@ -1,39 +1,32 @@
 """Attacks on a running federation: each is refused, each leaves a line in a log, and the honest
 sites' model becomes what it would have become without them."""
 
-import base64
 import hashlib
 import json
 import os
 import re
+import select
+import signal
 import socket
 import ssl
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, MessageType, RecordDict
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-    RegisterNodeFleetRequest,
-)
-from flwr.proto.node_pb2 import Node
-from flwr.supercore.primitives.asymmetric import sign_message
 from safetensors.numpy import load_file, save
 
 import fedkoopman as fk
 from fedkoopman.config.study import Study
-from fedkoopman.deploy.flower.courier import content_of
-from fedkoopman.deploy.flower.programs import environment, make_secret, supernode_command
+from fedkoopman.deploy.flower import internals as flower
+from fedkoopman.deploy.flower.programs import environment, node_command
+from fedkoopman.deploy.flower.signing import DIGEST, ONCE, SIGNATURE, TIME, Signer, digest_of
 from fedkoopman.deploy.provisioning.kit import FORMAT, MAGIC, PLAIN, open_kit
 from fedkoopman.deploy.provisioning.provision import provision
 from fedkoopman.deploy.provisioning.proxy import find_nginx
@@ -46,37 +39,49 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError
 
-from .attacked import HONEST, LYING, Field, honest_study, status_of
-from .federation import PROGRAM, children, free_port, small_study, wait_until
+from .attacked import BEHIND, HONEST, LYING, Field, honest_study, status_of
+from .eavesdropper import Overheard
+from .federation import COMPILER, PROGRAM, children, small_study, wait_until
 from .lies import COUNTS, GATING, UPDATES
 from .outsiders import (
-    asked,
+    NOBODY,
     fleet_client,
     fresh_key,
     impostor,
-    key_of,
     listening,
     other_authority,
+    reached,
     refusal,
-    rogue_run,
     shown,
+    signer,
 )
 
 pytestmark = pytest.mark.skipif(find_nginx() is None, reason="nginx is not installed")
 HEARTBEAT = 30.0
 LOOPBACK = r"socket\.\w+ (\('(127\.0\.0\.1|::1)'|'(127\.0\.0\.1|::1|localhost)'|None|b?'/)"
-NOT_KNOWN = '"POST /v1/fleet/pull-messages HTTP/1.1" 401'
-NOBODY = 65534
+FLEET = "/v1/fleet/"
+PATHS = {
+    f"{FLEET}{name}"
+    for name in (
+        "activate-node", "deactivate-node", "send-node-heartbeat", "pull-messages", "pull-object",
+        "confirm-message-received", "push-messages", "push-object",
+    )
+}  # fmt: skip
+"""All that sites ask for."""
+HEARTBEATS, PUSH = f"{FLEET}send-node-heartbeat", f"{FLEET}push-object"
+MIB = 2**20
+NODE_ENDED = "node ended with status 0; it is started again"
+"""As one of them is asked to."""
 
 
 @pytest.fixture(scope="module")
 def field(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Field]:
-    # Every lie takes a slot, and after three of them one more; other attacks take 13, and a last
+    # Every lie takes a slot, and after three of them one more; other attacks take 18, and a last
     # slot is without the revoked site.
     lies = sum("test_lies" in item.nodeid for item in request.session.items)
-    with Field(tmp_path_factory.mktemp("attacked") / "field", 14 + lies + lies // 3) as field:
+    with Field(tmp_path_factory.mktemp("attacked") / "field", 19 + lies + lies // 3) as field:
         yield field
 
 
@@ -87,23 +92,23 @@ def test_only_the_public_port_faces_the_world(field: Field) -> None:
     processes = [process.pid for process in field.federation.processes.values()]
     everyone = [pid for process in processes for pid in (process, *children(process))]
     doors = listening(everyone)
-    assert field.port in {port for _, port in doors}
     assert {port for host, port in doors if host != "127.0.0.1"} == {field.port}
-    assert {field.link, field.metrics, field.runtime("lab-a")} <= {port for _, port in doors}
+    assert {port for _, port in doors} == {field.port, field.metrics}
 
 
 def test_secrets_are_for_their_owners_eyes(field: Field) -> None:
     closed = [field.fleet, field.out / "server", *map(field.federation.state, HONEST)]
+    closed += [field.server_socket.parent, field.agent_socket("lab-a").parent]
     assert {path.stat().st_mode & 0o777 for path in closed} == {0o700}
     names = ["ca.key", "server.key", "codes.txt", "kits/lab-a.kit", "roster.json"]
-    files = [*(field.fleet / name for name in names), Path(field.settings["secret"])]
-    files += [field.kit("lab-a") / "node.key", field.federation.state("lab-a") / "secret"]
+    files = [*(field.fleet / name for name in names), field.kit("lab-a") / "node.key"]
+    files += [field.server_socket, field.agent_socket("lab-a")]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
 def test_plaintext(field: Field) -> None:
-    with fleet_client(field.port, None, key_of(field.kit("lab-a"))) as client:
-        request = PullMessagesRequest(node=Node(node_id=field.nodes["lab-a"]))
+    with fleet_client(field.port, None, field.signer("lab-a")) as client:
+        request = flower.PullMessagesRequest(node=_node(field, "lab-a"))
         assert refusal(lambda: client.PullMessages(request)) == 400
     field.logged('"POST /v1/fleet/pull-messages HTTP/1.1" 400')
     with socket.create_connection(("127.0.0.1", field.port), timeout=10) as link:
@@ -114,23 +119,23 @@ def test_plaintext(field: Field) -> None:
 def test_another_authority(field: Field, tmp_path: Path) -> None:
     other = other_authority(tmp_path)
     with (
-        fleet_client(field.port, other, key_of(field.kit("lab-a"))) as client,
+        fleet_client(field.port, other, field.signer("lab-a")) as client,
         pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"),
     ):
-        client.PullMessages(PullMessagesRequest())
+        client.PullMessages(flower.PullMessagesRequest())
     # A site that is led to a server with another's certificate tells it nothing.
     with impostor(other) as (port, heard):
-        command = supernode_command(
-            server=f"127.0.0.1:{port}", port=free_port(), secret=make_secret(tmp_path / "secret"),
-            certificates=field.kit("lab-a") / "ca.crt", key=field.kit("lab-a") / "node.key",
+        command = node_command(
+            server=f"127.0.0.1:{port}", site="lab-a", socket=tmp_path / "agent",
+            authority=field.kit("lab-a") / "ca.crt", key=field.kit("lab-a") / "node.key",
             memory=tmp_path / "node.json",
         )  # fmt: skip
-        env = {**field.federation.env, **environment(tmp_path / "flower")}
-        log = tmp_path / "supernode.log"
+        log = tmp_path / "node.log"
         with log.open("wb") as file:
+            env = {**field.federation.env, **environment()}
             node = subprocess.Popen(command, stdout=file, stderr=file, env=env)
         try:
-            wait_until(lambda: b"CERTIFICATE_VERIFY_FAILED" in log.read_bytes(), 60, "a refusal")
+            wait_until(lambda: b"as its certificate shows" in log.read_bytes(), 60, "a refusal")
         finally:
             node.kill()
             node.wait()
@@ -138,48 +143,55 @@ def test_another_authority(field: Field, tmp_path: Path) -> None:
 
 
 def test_unknown_key(field: Field) -> None:
-    key, before = fresh_key(), field.log("proxy").count(NOT_KNOWN)
-    with fleet_client(field.port, field.authority, key) as client:
-        activation = ActivateNodeRequest(public_key=shown(key), heartbeat_interval=HEARTBEAT)
+    key = fresh_key()
+    pull = flower.PullMessagesRequest(node=_node(field, "lab-a"))
+    with field.client(signer(key)) as client:
+        activation = _activation(shown(key))
         assert refusal(lambda: client.ActivateNode(activation)) == 412
-        registration = RegisterNodeFleetRequest(public_key=shown(key))
-        assert refusal(lambda: client.RegisterNode(registration)) == 412
-        pull = PullMessagesRequest(node=Node(node_id=field.nodes["lab-a"]))
-        assert refusal(lambda: client.PullMessages(pull)) == 401
-    with fleet_client(field.port, field.authority, None) as client:
-        assert refusal(lambda: client.PullMessages(pull)) == 401
-    for path in ("activate-node", "register-node"):
-        field.logged(f'"POST /v1/fleet/{path} HTTP/1.1" 412')
-    wait_until(lambda: field.log("proxy").count(NOT_KNOWN) == before + 2, 10, "two lines")
-    field.logged("No SuperNode found with the given public key", "superlink")
+        assert refusal(lambda: client.PullMessages(pull)) == 412
+    with field.client(signer(key, public=field.signer("lab-a").public)) as client:
+        assert refusal(lambda: client.PullMessages(pull)) == 401  # its key, another's signature
+    with field.client(None) as client:
+        assert refusal(lambda: client.PullMessages(pull)) == 412
+    field.logged('"POST /v1/fleet/activate-node HTTP/1.1" 412')
+    field.logged('"POST /v1/fleet/pull-messages HTTP/1.1" 401')
+    field.logged("refused activate-node of somebody: no site that may take part", "loop")
+    field.logged("refused pull-messages of somebody: the signature does not fit", "loop")
 
 
 def test_signatures_that_do_not_fit(field: Field) -> None:
-    mine, body = (
-        key_of(field.kit(LYING)),
-        PullMessagesRequest(node=Node(node_id=field.nodes[LYING])),
-    )
+    mine, path = field.signer(LYING), f"{FLEET}send-node-heartbeat"
+    body = _heartbeat(field, LYING)
+    with field.client(mine) as client:  # so it knows the server's time and epoch
+        client.SendNodeHeartbeat(body)
+    content = body.SerializeToString()
 
-    def answer(
-        when: datetime, key: Any = mine, signer: Any = mine, signed: datetime | None = None
-    ) -> int:
-        signature = sign_message(signer, (signed or when).isoformat().encode())
-        headers = {
-            "flwr-public-key": base64.b64encode(shown(key)).decode(),
-            "flwr-timestamp": when.isoformat(),
-            "flwr-signature": base64.b64encode(signature).decode(),
-        }
-        return field.post("/v1/fleet/pull-messages", body.SerializeToString(), headers)
+    def answer(headers: Mapping[str, str], to: str = path, content: bytes = content) -> int:
+        return field.post(to, content, headers)
 
-    now = datetime.now(UTC)
-    before = field.log("proxy").count(NOT_KNOWN)
-    assert answer(now - timedelta(minutes=6)) == 401  # as of a request that was kept for long
-    assert answer(now + timedelta(minutes=1)) == 401
-    assert answer(now, signer=fresh_key()) == 401
-    assert answer(now, signed=now - timedelta(seconds=1)) == 401
-    assert answer(now, key=key_of(field.kit("lab-a"))) == 401  # its key, another's signature
-    assert answer(now) == 200
-    wait_until(lambda: field.log("proxy").count(NOT_KNOWN) == before + 5, 10, "five lines")
+    def later(seconds: float) -> dict[str, str]:
+        mine.offset += seconds
+        try:
+            return mine.headers(path, content)
+        finally:
+            mine.offset -= seconds
+
+    assert answer(later(-65)) == 401  # as of a request that was held back
+    assert answer(later(65)) == 401
+    good = mine.headers(path, content)
+    assert answer(good | {TIME: later(1)[TIME]}) == 401
+    assert answer(good | {ONCE: "0" * 32}) == 401
+    assert answer(good | {SIGNATURE: ""}) == 401
+    assert answer(good | {SIGNATURE: "AAAA"}) == 401
+    assert answer(good, to=f"{FLEET}deactivate-node") == 401
+    assert answer(good | {DIGEST: digest_of(b"other")}, content=b"other") == 401
+    assert answer(good) == 200
+    assert answer(good) == 401
+    assert answer(mine.headers(path, content), content=b"other") == 401
+    for what in ("the signature does not fit", "this request was sent before"):
+        field.logged(f"refused send-node-heartbeat of somebody: {what}", "loop")
+    field.logged(f"send-node-heartbeat of {LYING}: the signature is for another body", "loop")
+    field.logged('"POST /v1/fleet/send-node-heartbeat HTTP/1.1" 401')
 
 
 @pytest.mark.parametrize(
@@ -204,6 +216,10 @@ def test_signatures_that_do_not_fit(field: Field) -> None:
         "/v1/fleet/pull-messages%3f/../../control/list-runs",
         "https://localhost/v1/control/list-runs",
         "/v1/fleet/no-such-thing",
+        "/v1/fleet/register-node",
+        "/v1/fleet/unregister-node",
+        "/v1/fleet/get-run",
+        "/v1/fleet/get-fab",
     ],
 )
 def test_other_paths_through_the_public_port(field: Field, path: str) -> None:
@@ -221,84 +237,236 @@ def test_a_second_request_hidden_behind_the_first(field: Field) -> None:
 
 
 def test_oversized_messages(field: Field) -> None:
-    assert status_of(field.send(field.head(66 * 2**20), first=True)) == 413
+    assert status_of(field.send(field.head(66 * MIB), first=True)) == 413
     field.logged("client intended to send too large body")
     assert status_of(field.send(field.head(10**30))) == 400
     assert status_of(field.send(field.head(-5))) == 400
     with field.tls() as link:
-        link.sendall(field.head(None))
-        chunk = b"100000\r\n" + bytes(2**20) + b"\r\n"
-        try:
-            for _ in range(70):
-                link.sendall(chunk)
-        except OSError:
-            pass  # it is cut off
-        assert status_of(link.recv(1000)) == 413
-    field.logged("client intended to send too large chunked body")
+        link.sendall(field.head(None, signed=_ready(field, LYING).headers(PUSH, b"")))
+        assert status_of(link.recv(1000)) == 411  # whose length is not told is not waited for
     assert status_of(field.send(b"POST / HTTP/1.1\r\nA: " + b"b" * 100_000 + b"\r\n\r\n")) == 400
-    field.go_on()
+    too_large = _ready(field, LYING).headers(f"{FLEET}pull-messages", b"")
+    head = field.head(2 * MIB, signed=too_large).replace(b"push-object", b"pull-messages")
+    assert status_of(field.send(head, first=True)) == 413
+
+
+@pytest.mark.parametrize(
+    "who",
+    [
+        "nobody",
+        pytest.param("a wrong signature", marks=pytest.mark.deploy),
+        pytest.param("a site that was not asked", marks=pytest.mark.deploy),
+    ],
+)
+def test_large_bodies_are_refused_before_they_are_read(field: Field, who: str) -> None:
+    """12 of 60 MiB at once: they are answered, and the server takes no more memory for them."""
+    body, signing = bytes(60 * MIB), _ready(field, LYING)
+    signed: dict[str, str] = {} if who == "nobody" else signing.headers(PUSH, body)
+    if who == "a wrong signature":
+        signed[SIGNATURE] = signer(fresh_key()).headers(PUSH, body)[SIGNATURE]
+
+    def sent(_: int) -> int:
+        if who == "a site that was not asked":
+            return _poured(field, signing.headers(PUSH, body), body)
+        return _poured(field, signed, body)
+
+    before = field.memory(reset=True)
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(sent, range(12)))
+    expected = {"nobody": 412, "a wrong signature": 401, "a site that was not asked": 410}
+    assert answers == [expected[who]] * 12
+    assert field.memory() - before < 40
+
+
+def _poured(field: Field, signed: Mapping[str, str], body: bytes) -> int:
+    """The answer to a body, all of which is sent if the other side takes it."""
+    with field.tls(60) as link:
+        link.sendall(field.head(len(body), signed=signed))
+        with suppress(OSError):
+            for start in range(0, len(body), MIB):
+                link.sendall(body[start : start + MIB])
+        return status_of(link.recv(1000))
+
+
+@contextmanager
+def _slow_bodies(field: Field, count: int) -> Iterator[list[ssl.SSLSocket]]:
+    """Signed requests whose bodies do not come."""
+    signing, path = _ready(field, LYING), f"{FLEET}push-messages"
+    with ExitStack() as stack:
+        links = [stack.enter_context(field.tls(60)) for _ in range(count)]
+        for link in links:
+            head = field.head(1000, signed=signing.headers(path, b"x" * 1000))
+            link.sendall(head.replace(b"push-object", b"push-messages") + b"x")
+        yield links
 
 
 def test_bodies_that_never_end_hold_nobody_up(field: Field) -> None:
-    links = [field.tls() for _ in range(40)]
-    try:
-        for link in links:
-            link.sendall(field.head(10**6) + b"x")
-        field.go_on()
-    finally:
-        for link in links:
-            link.close()
+    """Nobody's are not waited for; of one key only so many are."""
+    with field.tls() as link:
+        link.sendall(field.head(10**6) + b"x")
+        assert status_of(link.recv(1000)) == 412
+    with _slow_bodies(field, 12) as links, field.client(field.signer("lab-a")) as other:
+        other.SendNodeHeartbeat(_heartbeat(field, "lab-a"))
+        answered = list[int]()
+
+        def heard() -> bool:
+            for link in select.select(links, [], [], 0.1)[0]:
+                links.remove(link)
+                answered.append(status_of(link.recv(1000)))
+            return len(answered) >= 4
+
+        wait_until(heard, 20, "refusals")
+        assert set(answered) == {503}
+    field.logged(f"refused push-messages of {LYING}: more than 8 requests", "loop")
+    field.go_on()
 
 
 @pytest.mark.deploy
-def test_bodies_that_never_end_are_cut_off(field: Field) -> None:
-    with field.tls(60) as link:
-        link.sendall(field.head(10**6) + b"x")
-        began = time.monotonic()
-        answer = link.recv(1000)
+@pytest.mark.parametrize("trickle", [False, True])
+def test_bodies_that_never_end_are_cut_off(field: Field, trickle: bool) -> None:
+    with _slow_bodies(field, 1) as [link]:
+        link.settimeout(0.5)
+        began, answer = time.monotonic(), b""
+        while not answer and time.monotonic() - began < 60:
+            with suppress(TimeoutError):
+                answer = link.recv(1000)
+                break
+            if trickle:
+                link.sendall(b"x")
         assert status_of(answer) == 408 or not answer
         assert time.monotonic() - began < 45
-    field.logged('"POST /v1/fleet/push-object HTTP/1.1" 408')
+    field.logged('"POST /v1/fleet/push-messages HTTP/1.1" 408')
 
 
 # With a site's own key, or with what it once sent.
 
 
-def test_replayed_reply(field: Field) -> None:
-    heard = field.eavesdropper.last("/v1/fleet/push-messages")
-    reply = PushMessagesRequest.FromString(heard.body)
-    question = reply.messages_list[0].metadata.reply_to_message_id
-    content = field.eavesdropper.last("/v1/fleet/push-object")
-    before = field.site("lab-a")
-    field.send(heard.content.replace(b"keep-alive", b"close"))  # at once: it changes nothing
+def test_whatever_a_site_sent_counts_once(field: Field) -> None:
+    """Every kind of request that a site sends, sent again as it was, and with other content."""
+    node = field.federation.pid("lab-a", "node")
+    os.kill(node, signal.SIGTERM)  # it says goodbye, and is started again
+    heard = field.eavesdropper
+    wait_until(lambda: {one.path for one in heard.heard} >= PATHS, 60, "every kind of request")
+    wait_until(lambda: field.federation.pid("lab-a", "node") != node, 60, "a new node")
     field.go_on()
-    for again in (heard, content):
-        field.send(again.content.replace(b"keep-alive", b"close"))
-    field.logged(f"message_id {question} does not exist or has expired", "superlink")
+    before = field.site("lab-a")
+    requests = {path: heard.last(path) for path in PATHS}
+    for path, one in requests.items():
+        for _ in range(2):
+            assert _again(field, one.content) == 401, path
+        other = requests[f"{FLEET}pull-messages" if "heartbeat" in path else HEARTBEATS]
+        assert _again(field, one.content.replace(path.encode(), other.path.encode(), 1)) == 401
+        anew = re.sub(rb"(x-fedkoopman-once: )\w{4}", rb"\g<1>0000", one.content)
+        assert _again(field, anew) == 401, path
+    field.logged("of somebody: this request was sent before", "loop")
+    assert field.site("lab-a") == before
     field.go_on()
     after = field.site("lab-a")
     assert after["trained_samples"] == 300 * after["updates"]
-    assert after["updates"] == before["updates"] + 2
+    assert after["updates"] == before["updates"] + 1
 
 
-def test_replies_in_the_name_of_another_site(field: Field) -> None:
-    heard = PushMessagesRequest.FromString(field.eavesdropper.last("/v1/fleet/push-messages").body)
-    mine = field.nodes[LYING]
-    field.go_on()  # so that nobody waits for this reply any more
-    with fleet_client(field.port, field.authority, key_of(field.kit(LYING))) as client:
-        assert refusal(lambda: client.PushMessages(heard)) == 401
-        field.logged('"POST /v1/fleet/push-messages HTTP/1.1" 401')
-        forged = PushMessagesRequest()
+def _again(field: Field, content: bytes) -> int:
+    return status_of(field.send(content.replace(b"keep-alive", b"close"), first=True))
+
+
+def test_requests_in_the_name_of_another_site(field: Field) -> None:
+    """By a site with a key of its own: whatever it asks for, it can only speak for itself."""
+    theirs, mine = _node(field, "lab-a"), _node(field, LYING)
+    heard = flower.PushMessagesRequest.FromString(_pushed(field).body)
+    run = heard.messages_list[0].metadata.run_id
+    question = heard.messages_list[0].metadata.reply_to_message_id
+    with field.client(field.signer(LYING)) as client:
+        calls = {
+            "deactivate-node": lambda node: client.DeactivateNode(
+                flower.DeactivateNodeRequest(node_id=node.node_id)
+            ),
+            "send-node-heartbeat": lambda node: client.SendNodeHeartbeat(
+                flower.SendNodeHeartbeatRequest(node=node, heartbeat_interval=HEARTBEAT)
+            ),
+            "pull-messages": lambda node: client.PullMessages(
+                flower.PullMessagesRequest(node=node)
+            ),
+            "pull-object": lambda node: client.PullObject(
+                flower.PullObjectRequest(node=node, run_id=run, object_id=question)
+            ),
+            "confirm-message-received": lambda node: client.ConfirmMessageReceived(
+                flower.ConfirmMessageReceivedRequest(
+                    node=node, run_id=run, message_object_id=question
+                )
+            ),
+            "push-messages": lambda node: client.PushMessages(heard),
+        }
+        for name, call in calls.items():
+            assert refusal(lambda call=call: call(theirs)) == 403, name
+            field.logged(f"refused {name} of {LYING}: the request names the node of lab-a", "loop")
+        activation = _activation(field.signer("lab-a").public)
+        assert refusal(lambda: client.ActivateNode(activation)) == 403
+        field.logged(f"refused activate-node of {LYING}: another key", "loop")
+        field.logged('"POST /v1/fleet/push-messages HTTP/1.1" 403')
+        # Under its own name, in another's affairs.
+        assert not calls["pull-object"](mine).object_found
+        calls["confirm-message-received"](mine)
+        forged = flower.PushMessagesRequest()
         forged.CopyFrom(heard)
-        forged.node.node_id = mine
-        for source in (field.nodes["lab-a"], mine):
-            for question in (heard.messages_list[0].metadata.reply_to_message_id, "f" * 64):
-                about = forged.messages_list[0].metadata
-                about.src_node_id, about.reply_to_message_id = source, question
-                taken = client.PushMessages(forged)
-                assert not taken.objects_to_push  # nothing of it is wanted
-                field.logged(f"message_id {question} does not exist or has expired", "superlink")
+        forged.node.node_id = mine.node_id
+        about = forged.messages_list[0].metadata
+        assert refusal(lambda: client.PushMessages(forged)) == 403
+        field.logged(f"refused push-messages of {LYING}: the message speaks for another", "loop")
+        about.src_node_id = mine.node_id
+        for asked in (question, "f" * 64):  # nobody waits for these, or not for its reply
+            about.reply_to_message_id = asked
+            assert refusal(lambda: client.PushMessages(forged)) in (403, 410)
     field.go_on()
+
+
+def _pushed(field: Field) -> Overheard:
+    return field.eavesdropper.last(f"{FLEET}push-messages")
+
+
+def test_a_copied_kit_on_another_machine(field: Field) -> None:
+    """While the site is there, the thief is not let in, and does not disturb it."""
+    before = field.node("lab-a")
+    with field.client(field.signer("lab-a", copied=False)) as thief:
+        assert refusal(lambda: thief.ActivateNode(_activation(field.signer("lab-a").public))) == 412
+        pull = flower.PullMessagesRequest(node=_node(field, "lab-a"))
+        assert refusal(lambda: thief.PullMessages(pull)) == 412
+        assert refusal(lambda: thief.SendNodeHeartbeat(_heartbeat(field, "lab-a"))) == 412
+    field.logged("refused activate-node of lab-a: another machine uses this site's key", "loop")
+    field.go_on()
+    assert field.node("lab-a") == before
+
+
+def _node(field: Field, lab: str) -> Any:
+    return flower.Node(node_id=field.node(lab))
+
+
+def _activation(public: bytes) -> Any:
+    return flower.ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT)
+
+
+def _heartbeat(field: Field, lab: str) -> Any:
+    return flower.SendNodeHeartbeatRequest(node=_node(field, lab), heartbeat_interval=HEARTBEAT)
+
+
+def _ready(field: Field, lab: str) -> Signer:
+    """Signs as a site, and knows the server's time and epoch."""
+    found = field.signer(lab)
+    with field.client(found) as client:
+        client.SendNodeHeartbeat(_heartbeat(field, lab))
+    return found
+
+
+# From a site whose clock is wrong.
+
+
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler, for a clock of its own")
+def test_a_clock_that_is_hours_off(field: Field) -> None:
+    """lab-c takes part like the others, and is told once."""
+    log = field.site_log("lab-c", "node")
+    assert f"this machine's clock is {-BEHIND} s behind the server's" in log
+    assert log.count("this machine's clock is") == 1
+    assert "this machine's clock" not in field.site_log("lab-a", "node")
 
 
 # From a site that lies.
@@ -391,60 +559,40 @@ def test_oversized_message_at_the_agent(field: Field) -> None:
         field.site_logged("lab-c", f"refused: a message of {length:,} bytes is announced")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_another_user_of_the_machine(field: Field) -> None:
+    """He reaches nothing: neither sockets, nor keys, data, state or results, if the way is open."""
+    doors = [field.server_socket, *(field.agent_socket(lab) for lab in HONEST)]
+    places = [field.fleet, field.out, *(field.federation.state(lab).parent for lab in HONEST)]
+    private = [path for place in places for path in (place, *place.rglob("*"))]
+    for wanted in ("ca.key", "lab-a.kit", "roster.json", "node.key", "store.sqlite", "status.json"):
+        assert any(path.name == wanted for path in private), wanted
+    control = field.folder / "study.toml"
+    with _open_to_all([*doors, control / "x"]):
+        assert reached([control, *doors, *private]) == [f"rb {control}"]
     door = field.agent_socket("lab-c")
-    assert door.parent.stat().st_mode & 0o777 == 0o700
-    assert door.stat().st_mode & 0o777 == 0o600
-    if os.getuid() != 0:
-        pytest.skip("only root can become somebody else")
-    code = (
-        "import socket, sys; link = socket.socket(socket.AF_UNIX); link.settimeout(10); "
-        "link.connect(sys.argv[1]); print(link.recv(10))"
-    )
+    with _open_to_all([door / "x"]):  # were it not the directory that keeps him out, it is the file
+        assert reached([door]) == []
+        door.chmod(0o666)  # were it not the file either, it is the agent, whom the system tells
+        try:
+            assert reached([door]) == [f"connect {door}"]
+            field.site_logged("lab-c", f"refused: user {NOBODY} (process")
+        finally:
+            door.chmod(0o600)
 
-    def tried(name: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["/usr/bin/env", "python3", "-I", "-c", code, name], cwd=door.parent,
-            user=NOBODY, group=NOBODY, extra_groups=[], capture_output=True, text=True,
-            env={"PATH": os.defpath},
-        )  # fmt: skip
 
-    assert "PermissionError" in tried(str(door)).stderr
-    door.parent.chmod(0o711)  # were it not the directory that keeps him out, it would be the file
-    assert "PermissionError" in tried(door.name).stderr
-    door.chmod(0o666)  # were it not the file either, it would be the agent, whom the system tells
+@contextmanager
+def _open_to_all(paths: list[Path]) -> Iterator[None]:
+    """Let everybody enter the directories above those in which some paths are."""
+    above = {parent for path in paths for parent in list(path.parents)[1:-1] if parent.is_dir()}
+    modes = {parent: parent.stat().st_mode & 0o7777 for parent in above}
     try:
-        assert tried(door.name).stdout in ("b''\n", "")
-        field.site_logged("lab-c", f"refused: user {NOBODY} (process")
+        for parent, mode in modes.items():
+            parent.chmod(mode | 0o011)
+        yield
     finally:
-        door.chmod(0o600)
-        door.parent.chmod(0o700)
-
-
-@pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Flower's
-def test_an_app_of_somebody_else(field: Field, tmp_path: Path) -> None:
-    """Whoever has the coordinator's machine can start any app; its code runs nowhere."""
-    marker, before = tmp_path / "marker", field.federation.accounts("lab-c")
-    code = (
-        f"import pathlib; pathlib.Path({str(marker)!r}).write_text('ran')\n"
-        "from flwr.clientapp import ClientApp\napp = ClientApp()\n"
-    )
-    address, secret = field.settings["address"], Path(field.settings["secret"])
-    with rogue_run(address, field.authority, secret, tmp_path / "rogue", code) as grid:
-        node = field.nodes["lab-c"]
-        foreign = RecordDict({"arrays": ArrayRecord(), "path": ConfigRecord({"file": "data"})})
-        assert "not one of fedkoopman's" in asked(grid, node, foreign, MessageType.TRAIN)
-        extended = RecordDict({"fedkoopman": ConfigRecord({"body": b"", "more": 1})})
-        assert "not one of fedkoopman's" in asked(grid, node, extended, MessageType.QUERY)
-        wish = content_of(_asking(field, {"kind": "observations", "slot": 1}))
-        assert "there is no request" in asked(grid, node, wish, MessageType.QUERY)
-        field.site_logged("lab-c", "other records than expected", "courier")
-        field.site_logged("lab-c", "other fields than expected", "courier")
-        field.site_logged("lab-c", "there is no request or reply 'observations'")
-        field.go_on()
-    assert not marker.exists()
-    assert not [path for path in field.folder.rglob("*rogue*")]
-    assert field.federation.accounts("lab-c")["trained"] == before["trained"] + 300
+        for parent, mode in modes.items():
+            parent.chmod(mode)
 
 
 def test_names_that_lead_elsewhere(tmp_path: Path) -> None:
@@ -488,25 +636,28 @@ def _fedkoopman(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_random_bytes_at_every_door(field: Field) -> None:
     random = np.random.default_rng(0)
-    ports = [field.port, field.link, field.metrics, *map(field.runtime, HONEST)]
     for size in (1, 100, 10_000, 300_000):
         content = random.bytes(size)
-        for port in ports:
+        for port in (field.port, field.metrics):
             with socket.create_connection(("127.0.0.1", port), timeout=10) as link:
                 _pour(link, content)
-        for port in (field.port, field.link):
-            plain = socket.create_connection(("127.0.0.1", port), timeout=10)
-            with field.trusting().wrap_socket(plain, server_hostname="127.0.0.1") as link:
-                _pour(link, content)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
-            link.settimeout(10)
-            link.connect(str(field.agent_socket("lab-c")))
+        with field.tls() as link:
             _pour(link, content)
+        for door in (field.agent_socket("lab-c"), field.server_socket):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as link:
+                link.settimeout(10)
+                link.connect(str(door))
+                _pour(link, content)
+    signing = _ready(field, LYING)
+    for path in PATHS:  # under a good signature, to every handler
+        content = random.bytes(1000)
+        assert 400 <= field.post(path, content, signing.headers(path, content)) < 500
     field.logged('" 400 ')
     field.site_logged("lab-c", "WARNING refused: a message of")
+    assert "a request failed" not in field.log("loop")
     field.go_on()
     for name in field.federation.processes:
-        assert "is started again" not in field.federation.said(name)
+        assert "is started again" not in field.federation.said(name).replace(NODE_ENDED, "")
 
 
 def _pour(link: socket.socket, content: bytes) -> None:
@@ -523,24 +674,26 @@ def _pour(link: socket.socket, content: bytes) -> None:
 
 def test_what_is_killed_goes_on(field: Field) -> None:
     """`test_revoked_key_and_the_model_in_the_end` finds that nothing was lost or doubled."""
-    field.federation.kill("lab-a", "courier")
+    field.federation.kill("lab-a", "node")
     field.federation.kill("lab-c", "agent")
+    heard = {path: field.eavesdropper.last(path) for path in PATHS}
     field.go_on(meanwhile=lambda: field.federation.kill("serve", "loop"))
     for name in ("lab-a", "lab-c", "serve"):
         assert "it is started again" in field.federation.said(name)
+    for path, one in heard.items():  # of the time before: the server has forgotten what it saw
+        assert _again(field, one.content) == 401, path
 
 
 # The end of it all.
 
 
 def test_revoked_key_and_the_model_in_the_end(field: Field, tmp_path: Path) -> None:
-    key, node = key_of(field.kit(LYING)), Node(node_id=field.nodes[LYING])
-    with fleet_client(field.port, field.authority, key) as client:
-        assert refusal(lambda: client.PullMessages(PullMessagesRequest(node=node))) == 0
+    with field.client(field.signer(LYING)) as client:
+        client.SendNodeHeartbeat(_heartbeat(field, LYING))
         field.federation.run("provision", str(field.federation.study), "--revoke", LYING)
-        pull = PullMessagesRequest(node=node)
-        wait_until(lambda: refusal(lambda: client.PullMessages(pull)) == 401, 15, "shut out")
-        activation = ActivateNodeRequest(public_key=shown(key), heartbeat_interval=HEARTBEAT)
+        beat = _heartbeat(field, LYING)
+        wait_until(lambda: refusal(lambda: client.SendNodeHeartbeat(beat)) == 412, 15, "shut out")
+        activation = _activation(field.signer(LYING).public)
         assert refusal(lambda: client.ActivateNode(activation)) == 412
     assert f"shut out {LYING}" in field.federation.said("serve")
     field.liar.allow(10**6)
@@ -565,7 +718,7 @@ def test_nobody_but_loopback_was_contacted(field: Field) -> None:
         line for path in field.contacts.glob("*.txt") for line in path.read_text().splitlines()
     ]
     begun = [line for line in lines if line.startswith("begins ")]
-    for program in ("superlink", "loop", "supernode", "courier", "agent", "serve", "join"):
+    for program in ("loop", "node", "agent", "serve", "join"):
         assert any(program in line for line in begun), program
     contacts = [line for line in lines if line not in begun]
     assert contacts and not [line for line in contacts if not re.match(LOOPBACK, line)]

@@ -1,8 +1,8 @@
 """Processes of a federation are killed while it works; nothing is lost, nothing doubled.
 
-`make test` kills an agent, a courier and the server loop in `test_attacks`. Here it is each process
-of a site, the SuperLink, the loop and the proxy, each while it works, and whole programs. The whole
-matrix of faults is in `test_fault_matrix`.
+`make test` kills an agent, a node and the server loop in `test_attacks`. Here it is each process
+of a site, the loop and the proxy, each while it works, and whole programs. The whole matrix of
+faults is in `test_fault_matrix`.
 """
 
 from collections.abc import Callable
@@ -20,13 +20,7 @@ def kill_processes(federation: Federation) -> None:
     federation.catch("lab-a")
     federation.kill("lab-a", "agent")
     federation.catch("lab-b")
-    federation.kill("lab-b", "supernode")
-    federation.catch("lab-c")
-    federation.kill("lab-c", "courier")
-    federation.await_all()
-
-    federation.catch("lab-a")
-    federation.kill("serve", "superlink")
+    federation.kill("lab-b", "node")
     federation.await_all()
 
     federation.catch("lab-b")

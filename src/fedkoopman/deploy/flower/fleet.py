@@ -25,6 +25,8 @@ LATE = 60.0
 STALLED, SILENT = 10.0, 60.0
 """Seconds after which a site is asked again: when its reply was announced and does not come, and
 when nothing has come, as the request may be lost. The seconds double each time."""
+RESTARTED = 1.0
+"""Seconds after which a site is asked again when its node was started anew."""
 RETURN = 15.0
 """Seconds that a site has to come back when its node goes away during an exchange."""
 LOOK = 0.5
@@ -171,8 +173,10 @@ class FlowerFleet:
     ) -> _Asked | None:
         """How a site is to be asked now; None if it was asked and may still answer."""
         now = time.monotonic()
-        if last is None or last.node != node:
+        if last is None:
             return _Asked(node, now)
+        if last.node != node:
+            return _Asked(node, now) if now - last.when > RESTARTED else None
         silence, most = (stalled[site], STALLED) if site in stalled else (now - last.when, SILENT)
         if silence <= most * 2 ** (last.times - 1):
             return None

@@ -43,8 +43,11 @@ NAMES = {
     "PushMessagesResponse": "flwr.proto.fleet_pb2",
     "SendNodeHeartbeatRequest": "flwr.proto.heartbeat_pb2",
     "ConfirmMessageReceivedRequest": "flwr.proto.message_pb2",
+    "ConfirmMessageReceivedResponse": "flwr.proto.message_pb2",
     "PullObjectRequest": "flwr.proto.message_pb2",
+    "PullObjectResponse": "flwr.proto.message_pb2",
     "PushObjectRequest": "flwr.proto.message_pb2",
+    "PushObjectResponse": "flwr.proto.message_pb2",
     "Node": "flwr.proto.node_pb2",
     # the node at a site
     "FleetHttpClient": "flwr.supernode.fleet_http_client",

@@ -7,10 +7,15 @@ one. It looks at the signature before it reads a body (`signing`), holds a poll 
 something to tell, and serves the paths that sites need and no others. The state is in memory, since
 the server loop has a checkpoint of its own: after a restart it asks again.
 
+What sites send never enters Flower's store: objects there are named by their content and shared, so
+a site could register another site's next message before it is made, with other parts. A reply is
+collected here, apart from all others, and only its site can add to it.
+
 All of it runs on one thread with an event loop, which the server loop calls from its own thread.
 """
 
 import asyncio
+import hashlib
 import json
 import logging
 import queue
@@ -27,7 +32,7 @@ from typing import Any, TypeVar
 
 from fedkoopman.deploy.flower import internals as flower
 from fedkoopman.deploy.flower.parcels import OVERHEAD, content_of, packed, part_names
-from fedkoopman.deploy.flower.signing import Door, Refused, Sender, digest_of, fingerprint
+from fedkoopman.deploy.flower.signing import AGAIN, Door, Refused, Sender, digest_of, fingerprint
 from fedkoopman.deploy.wire import LARGEST, Failure
 from fedkoopman.errors import ComputationError, InputError
 
@@ -39,8 +44,16 @@ SMALL = 2**20
 """Bytes of a request that is no part of a message, at most."""
 AT_ONCE = 8
 """Requests of one site that are served at the same time."""
-SLOWEST = 30.0
-"""Seconds in which a body must have come."""
+SLOWEST, PATIENCE = 2**18, 30.0
+"""Bytes per second with which a body must come, and seconds that are given beyond that."""
+LINGER = 5.0
+"""Seconds for which the rest of a refused body is thrown away, so that its sender hears of it."""
+OPEN = 3
+"""Messages to one node that may be unanswered; when it is asked again, older ones are given up."""
+EVER = 1e9
+"""Seconds: Flower lets no message expire, as it goes by a clock that people set. We do."""
+TOLD = 10.0
+"""Seconds after which a refusal that happens again is logged again."""
 BACKLOG = 1024
 """Connections that may wait to be accepted."""
 RELEASE = 10.0
@@ -77,15 +90,19 @@ class _Awaited:
     """A message whose reply is awaited.
 
     Arguments:
+        until: when it is given up.
+        names: of its parts.
         reply: the name of the reply that was announced, and `missing` its parts that are to come.
-        session: Flower's, in which they come.
-        since: when its last part came.
+        session: in which they come.
+        since: when the last of them came.
     """
 
     node: int
+    until: float
+    names: tuple[str, ...]
     reply: str = ""
-    names: tuple[str, ...] = ()
     missing: set[str] = field(default_factory=set)
+    parts: dict[str, bytes] = field(default_factory=dict)
     session: str = ""
     since: float = 0.0
 
@@ -115,10 +132,14 @@ class Link:
         self._names: dict[int, str] = {}
         self._instances: dict[int, str] = {}
         self._awaited: dict[str, _Awaited] = {}
+        self._open: dict[int, list[str]] = {}
         self._arrived: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
         self._polls: dict[int, asyncio.Event] = {}
         self._busy: Counter[bytes] = Counter()
+        self._bytes: Counter[bytes] = Counter()
+        self._told: dict[tuple[str, str, str], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._broken = ""
         self._paths: dict[str, tuple[Any, Callable[[Sender, Any], Any]]] = {
             "activate-node": (flower.ActivateNodeRequest, self._activate),
             "deactivate-node": (flower.DeactivateNodeRequest, self._deactivate),
@@ -180,6 +201,8 @@ class Link:
 
     def _call(self, work: Callable[[], T]) -> T:
         """Do something on the event loop's thread."""
+        if self._broken:
+            raise ComputationError(f"sites are no longer served: {self._broken}")
         if self._loop is None:
             return work()
 
@@ -225,6 +248,8 @@ class Link:
             except BaseException as error:
                 failed.append(error)
             finally:
+                if not server.should_exit:
+                    self._broken = str(failed[0]) if failed else "the thread has ended"
                 self._loop = None
                 started.set()
 
@@ -245,9 +270,16 @@ class Link:
         """One request, as ASGI has it."""
         if scope["type"] != "http":
             return
-        status, kind, body = 200, b"application/protobuf", b""
+        status, kind, body, whole = 200, b"application/protobuf", b"", False
+
+        async def received() -> Any:
+            nonlocal whole
+            event = await receive()
+            whole = not event.get("more_body")  # also if the sender has gone
+            return event
+
         try:
-            body = await self._answered(scope, receive)
+            body = await self._answered(scope, received)
         except Refused as refusal:
             status, kind, body = refusal.status, b"text/plain", refusal.reason.encode()
         except flower.FlowerError as error:
@@ -264,10 +296,16 @@ class Link:
             (b"content-length", str(len(body)).encode()),
             *self._door.answer_headers(),
         ]
-        if status >= 400:  # the rest of its body is not read
+        if not whole:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        if not whole:  # closed at once, the answer would be lost to whoever is still sending
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LINGER):
+                    while not whole:
+                        await received()
+        await send({"type": "http.response.body"})
 
     async def _answered(self, scope: Any, receive: Any) -> bytes:
         """The answer to a request, which is looked at in this order: path, sender, body."""
@@ -277,34 +315,64 @@ class Link:
             raise Refused(405, "only POST")
         if name not in self._paths or path != f"/v1/fleet/{name}":
             raise Refused(404, "no such path")
-        sender = self._door.check(path, headers)
-        length = _length(headers, LARGEST + OVERHEAD if name == "push-object" else SMALL)
-        if self._busy[sender.key] >= AT_ONCE:
-            raise Refused(503, f"more than {AT_ONCE} requests at once")
-        self._busy[sender.key] += 1
+        who = "somebody"
         try:
-            body = await asyncio.wait_for(_body(receive, length), SLOWEST)
-            if digest_of(body) != sender.digest:
-                raise Refused(401, "the signature is for another body")
-            kind, handler = self._paths[name]
-            request = kind()
-            try:
-                request.ParseFromString(body)
-            except Exception as error:  # of protobuf
-                raise Refused(400, "the body is malformed") from error
-            self.requests[name] += 1
+            sender = self._door.check(path, headers)
+            who = self._names[self._own(sender)]
+            length = _length(headers, LARGEST + OVERHEAD if name == "push-object" else SMALL)
+            with self._room(sender, name, length):
+                body = await _body(receive, length, sender.digest)
+                return await self._told_by(sender, name, body, receive)
+        except Refused as refusal:
+            self._note(who, name, refusal)
+            raise
+
+    async def _told_by(self, sender: Sender, name: str, body: bytes, receive: Any) -> bytes:
+        """The answer to a body that its sender has signed."""
+        kind, handler = self._paths[name]
+        request = kind()
+        try:
+            request.ParseFromString(body)
+        except Exception as error:  # of protobuf
+            raise Refused(400, "the body is malformed") from error
+        self.requests[name] += 1
+        answer = handler(sender, request)
+        if (
+            name == "pull-messages"
+            and not answer.messages_list
+            and await self._held(sender, receive)
+        ):
             answer = handler(sender, request)
-            if name == "pull-messages" and not answer.messages_list:
-                if not await self._held(sender, receive):
-                    raise ConnectionError("the sender has gone")
-                answer = handler(sender, request)
-            return bytes(answer.SerializeToString())
-        except TimeoutError:
-            raise Refused(408, f"the body did not come within {SLOWEST:g} s") from None
+        return bytes(answer.SerializeToString())
+
+    @contextmanager
+    def _room(self, sender: Sender, name: str, length: int) -> Iterator[None]:
+        """Room for one more request of a sender; refuses what nobody needs before it is read."""
+        key = sender.key
+        if self._busy[key] >= AT_ONCE or self._bytes[key] + length > LARGEST + OVERHEAD + SMALL:
+            raise Refused(503, f"more than {AT_ONCE} requests, or {LARGEST:,} bytes, at once")
+        if name == "push-object" and not any(
+            self._awaited[asked].missing for asked in self._open.get(self._own(sender), ())
+        ):
+            raise Refused(410, "nobody waits for this part any more")
+        self._busy[key] += 1
+        self._bytes[key] += length
+        try:
+            yield
         finally:
-            self._busy[sender.key] -= 1
-            if not self._busy[sender.key]:
-                del self._busy[sender.key]
+            self._busy[key] -= 1
+            self._bytes[key] -= length
+            if not self._busy[key]:
+                del self._busy[key], self._bytes[key]
+
+    def _note(self, who: str, name: str, refusal: Refused) -> None:
+        """A line in the log about a refusal that is not a matter of course."""
+        if refusal.status in (410, 428) or refusal.reason.startswith(AGAIN):
+            return
+        now, told = time.monotonic(), (who, name, refusal.reason)
+        if now - self._told.get(told, -TOLD) >= TOLD:
+            self._told[told] = now
+            log.warning("refused %s of %s: %s", name, who, refusal.reason)
 
     # paths, on the event loop's thread
 
@@ -320,7 +388,8 @@ class Link:
             self._state.deactivate_node(node)
         answer = flower.fleet_handlers.activate_node(request, self._state)
         self._instances[node] = sender.instance
-        self._arrived.put(None)
+        if self._arrived.empty():  # otherwise it is looked at soon enough
+            self._arrived.put(None)
         return answer
 
     def _deactivate(self, sender: Sender, request: Any) -> Any:
@@ -333,14 +402,16 @@ class Link:
 
     def _pull(self, sender: Sender, request: Any) -> Any:
         """The next message, if there is one."""
-        self._checked(sender, request.node.node_id)
+        node, now = self._checked(sender, request.node.node_id), time.monotonic()
+        for asked in [one for one in self._open.get(node, ()) if self._awaited[one].until < now]:
+            self._forgotten(asked)
         store = self._state.object_store
         return flower.fleet_handlers.pull_messages(request, self._state, store)
 
     async def _held(self, sender: Sender, receive: Any) -> bool:
-        """Wait until there is a message for a node; False if its process no longer listens.
+        """Wait until there may be a message for a node; False if its process no longer listens.
 
-        A later poll ends an earlier one.
+        A later poll ends an earlier one, which is then told of no message.
         """
         node = self._own(sender)
         if (before := self._polls.get(node)) is not None:
@@ -357,17 +428,25 @@ class Link:
                 del self._polls[node]
 
     def _pull_object(self, sender: Sender, request: Any) -> Any:
-        self._checked(sender, request.node.node_id)
+        """A part of a message that is for this node."""
+        node, name = self._checked(sender, request.node.node_id), request.object_id
+        if not any(name in self._awaited[asked].names for asked in self._open.get(node, ())):
+            return flower.PullObjectResponse()
+        self._of_run(request.run_id)
         return flower.fleet_handlers.pull_object(request, self._state)
 
     def _confirm(self, sender: Sender, request: Any) -> Any:
         node = self._checked(sender, request.node.node_id)
-        sent = self._awaited.get(request.message_object_id)
-        if sent is not None and sent.node != node:
-            raise Refused(403, "this message is for another site")
+        if request.message_object_id not in self._open.get(node, ()):
+            return flower.ConfirmMessageReceivedResponse()
+        self._of_run(request.run_id)
         return flower.fleet_handlers.confirm_message_received(
             request, self._state, self._state.object_store
         )
+
+    def _of_run(self, run: int) -> None:
+        if run != self._run:
+            raise Refused(400, "the request names another run")
 
     def _push(self, sender: Sender, request: Any) -> Any:
         """The announcement of a reply; one that carries only an error is complete."""
@@ -378,76 +457,67 @@ class Link:
         asked, reply = about.reply_to_message_id, about.message_id
         sent = self._awaited.get(asked)
         if about.src_node_id != node or (sent is not None and sent.node != node):
-            raise Refused(403, "this message speaks for another site")
-        if sent is None:
+            raise Refused(403, "the message speaks for another site")
+        if sent is None or sent.until < time.monotonic():
             raise Refused(410, "nobody waits for this reply any more")
         if request.messages_list[0].HasField("error"):
             reason = " ".join(request.messages_list[0].error.reason.split())[:500]
-            return self._refusal(asked, reply, Failure(reason))
+            return self._answer(asked, reply, Failure(reason))
         names = part_names(tree)
         if names is None or tree.object_id != reply:
-            return self._refusal(asked, reply, Failure("sends a reply of other parts", broken=True))
+            return self._answer(asked, reply, Failure("sends a reply of other parts", broken=True))
         if sent.reply not in ("", reply):
             raise Refused(409, "this message was answered already")
-        answer = flower.fleet_handlers.push_messages(request, self._state)
-        sent.reply, sent.names, sent.session = reply, tuple(names), answer.session_id
-        sent.missing, sent.since = set(answer.objects_to_push), time.monotonic()
-        if not sent.missing:
-            self._completed(asked)
-        return answer
-
-    def _refusal(self, asked: str, reply: str, failure: Failure) -> Any:
-        """Note that a message is answered by a failure, of which nothing more is to come."""
-        self._forgotten(asked)
-        self._arrived.put((asked, reply, failure))
-        return flower.PushMessagesResponse()
+        if not sent.reply:
+            sent.reply, sent.missing, sent.session = reply, set(names), secrets.token_hex(16)
+        sent.since = time.monotonic()
+        return flower.PushMessagesResponse(
+            results={reply: 0}, objects_to_push=sorted(sent.missing), session_id=sent.session
+        )
 
     def _push_object(self, sender: Sender, request: Any) -> Any:
-        node = self._checked(sender, request.node.node_id)
-        name = request.object_id
-        waiting = [
-            id for id, one in self._awaited.items() if one.node == node and name in one.missing
-        ]
-        if not waiting:
+        """A part of a reply; with the last of them, the reply is handed over."""
+        node, name = self._checked(sender, request.node.node_id), request.object_id
+        for asked in self._open.get(node, ()):
+            sent = self._awaited[asked]
+            if name in sent.missing and sent.session == request.session_id:
+                break
+        else:
             raise Refused(410, "nobody waits for this part any more")
-        answer = flower.fleet_handlers.push_object(request, self._state)
-        if not answer.stored:
+        if digest_of(request.object_content) != name:
             raise Refused(422, "this part is not what its name says")
-        for other in waiting:  # equal contents are one part of several replies
-            sent = self._awaited[other]
-            if name in sent.missing:
-                sent.missing.discard(name)
-                sent.since = time.monotonic()
-                if not sent.missing:
-                    self._completed(other)
-        return answer
+        sent.missing.discard(name)
+        sent.parts[name], sent.since = request.object_content, time.monotonic()
+        if not sent.missing:
+            self._answer(asked, sent.reply, sent.parts)
+        return flower.PushObjectResponse(stored=True)
 
     # the state
 
-    def _completed(self, asked: str) -> None:
-        """A reply has come whole: hand it over, and keep nothing of it."""
-        sent, store = self._awaited[asked], self._state.object_store
-        parts = {name: bytes(store.get(name) or b"") for name in sent.names}
+    def _answer(self, asked: str, reply: str, answer: Parts | Failure) -> Any:
+        """Hand over the answer to a message, of which nothing more is to come."""
         self._forgotten(asked)
-        self._arrived.put((asked, sent.reply, parts))
+        self._arrived.put((asked, reply, answer))
+        return flower.PushMessagesResponse(results={reply: 0})
 
     def _forgotten(self, asked: str) -> None:
         sent = self._awaited.pop(asked, None)
         if sent is None:
             return
-        if sent.session:
-            self._state._cleanup_push_session(sent.session, cleanup_messages=False)
+        self._open[sent.node].remove(asked)
+        if not self._open[sent.node]:
+            del self._open[sent.node]
         self._state.delete_messages({asked})
-        for name in (asked, sent.reply):
-            if name:
-                self._state.object_store.delete(name)
+        self._state.object_store.delete(asked)
 
     def _sent(self, letter: Letter) -> str | None:
         """The group is a random number and enters the message's name, which nobody can guess."""
+        if letter.node not in self._names:  # shut out meanwhile
+            return None
         about = flower.Metadata(
             run_id=self._run, message_id="", src_node_id=flower.SUPERLINK_NODE_ID,
             dst_node_id=letter.node, reply_to_message_id="", group_id=secrets.token_hex(16),
-            created_at=time.time(), ttl=letter.ttl, message_type=flower.MessageType.QUERY,
+            created_at=time.time(), ttl=EVER, message_type=flower.MessageType.QUERY,
         )  # fmt: skip
         about.delivered_at = ""
         message = flower.make_message(about, content_of(letter.body))
@@ -456,14 +526,19 @@ class Link:
         stored, missing = self._state.store_message_and_object_tree(
             parcel.message, parcel.tree, session
         )
-        if not stored:
-            self._state._cleanup_push_session(session, cleanup_messages=False)
-            return None
         for name in missing:
             self._state.store_object(self._run, session, name, parcel.parts[name])
         if not missing:
             self._state._cleanup_push_session(session, cleanup_messages=False)
-        self._awaited[parcel.id] = _Awaited(letter.node)
+        if not stored:
+            return None
+        open_ = self._open.setdefault(letter.node, [])
+        if len(open_) >= OPEN:
+            self._forgotten(open_[1])  # not the first, which the site may be at work on
+        until = time.monotonic() + letter.ttl
+        names = tuple(part_names(parcel.tree) or ())
+        self._awaited[parcel.id] = _Awaited(letter.node, until, names)
+        open_.append(parcel.id)
         if (event := self._polls.get(letter.node)) is not None:
             event.set()
         return parcel.id
@@ -484,11 +559,14 @@ class Link:
 
     def _shut_out(self, key: bytes, owner: str) -> str:
         node = self._ids.pop(key)
-        self._state.delete_node(owner, node)
+        # Flower only marks a node as deleted, and fails for one that never came; its key could not
+        # be enrolled again.
+        del self._state.nodes[node], self._state.node_public_key_to_node_id[key]
+        self._state.owner_to_node_ids[owner].discard(node)
         self._instances.pop(node, None)
         if (event := self._polls.get(node)) is not None:
             event.set()
-        for asked in [id for id, one in self._awaited.items() if one.node == node]:
+        for asked in list(self._open.get(node, ())):
             self._forgotten(asked)
         return self._names.pop(node)
 
@@ -503,7 +581,9 @@ class Link:
         """The node of a sender that names no other."""
         node = self._own(sender)
         if named != node:
-            raise Refused(403, "the request names another node: activate it anew")
+            if named in self._names:
+                raise Refused(403, f"the request names the node of {self._names[named]}")
+            raise Refused(428, "the request names a node of long ago: activate it anew")
         if self._instances.get(node) != sender.instance:
             raise Refused(412, "another machine uses this site's key")
         return node
@@ -540,17 +620,27 @@ def _length(headers: Mapping[str, str], most: int) -> int:
     return int(told)
 
 
-async def _body(receive: Any, length: int) -> bytes:
-    parts = bytearray()
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            raise ConnectionError("the sender has gone")
-        parts += event.get("body", b"")
-        if len(parts) > length:
-            raise Refused(413, "more than was announced")
-        if not event.get("more_body"):
-            return bytes(parts)
+async def _body(receive: Any, length: int, digest: str) -> bytes:
+    """A body of so many bytes and with this hash, which comes without long pauses."""
+    parts, seen, patience = bytearray(), hashlib.sha256(), PATIENCE + length / SLOWEST
+    try:
+        async with asyncio.timeout(patience):
+            while True:
+                event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise ConnectionError("the sender has gone")
+                part = event.get("body", b"")
+                seen.update(part)
+                parts += part
+                if len(parts) > length:
+                    raise Refused(413, "more than was announced")
+                if not event.get("more_body"):
+                    break
+    except TimeoutError:
+        raise Refused(408, f"the body did not come within {patience:.0f} s") from None
+    if seen.hexdigest() != digest:
+        raise Refused(401, "the signature is for another body")
+    return bytes(parts)
 
 
 async def _until(condition: Callable[[], bool], event: threading.Event) -> None:

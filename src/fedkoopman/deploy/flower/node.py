@@ -87,10 +87,7 @@ class Node:
                 self._carry(stop)
                 pause.refresh()
                 self._told = ""
-            except httpx.HTTPStatusError as error:
-                self._refused(error)
-                stop.wait(pause.seconds())
-            except (httpx.TransportError, ValueError) as error:
+            except (httpx.HTTPError, ValueError) as error:
                 self._refused(error)
                 stop.wait(pause.seconds())
 
@@ -174,13 +171,12 @@ class Node:
         while True:
             try:
                 return self._pushed(reply, node, run)
-            except httpx.HTTPStatusError as error:
-                if error.response.status_code != httpx.codes.GONE:
-                    raise
-                log.info("nobody waits for this reply any more: it is asked for again if need be")
-                return
-            except httpx.TransportError:
-                if time.monotonic() > end or stop.wait(pause.seconds()):
+            except (httpx.HTTPStatusError, httpx.TransportError) as error:
+                status = _status(error)
+                if status == httpx.codes.GONE:
+                    return log.info("nobody waits for this reply: it is asked for again if need be")
+                away = not status or status >= httpx.codes.INTERNAL_SERVER_ERROR
+                if not away or time.monotonic() > end or stop.wait(pause.seconds()):
                     raise
 
     def _pushed(self, reply: Parcel, node: Any, run: int) -> None:
@@ -200,15 +196,20 @@ class Node:
 
     def _refused(self, error: Exception) -> None:
         """Note a failure, and tell the people at the site what they can do about it."""
-        status = error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
-        if status in (401, 403, 412):
+        status = _status(error)
+        if status in (401, 403, 412, 428):
             self._id = 0  # the server was started anew, or has shut this site out
-        if status == 403:
+        if status == httpx.codes.PRECONDITION_REQUIRED:
             return
         line = refusal(error)
         if line and (line != self._told or time.monotonic() - self._told_at > REPEAT):
             self._told, self._told_at = line, time.monotonic()
             self._say(line)
+
+
+def _status(error: Exception) -> int:
+    """Of the answer that an error is about; 0 if there is none."""
+    return error.response.status_code if isinstance(error, httpx.HTTPStatusError) else 0
 
 
 def refusal(error: Exception) -> str:
@@ -219,7 +220,7 @@ def refusal(error: Exception) -> str:
             f"turns this site away ({_said(answer)}): ask the coordinator whether the site was "
             "revoked, and whether its kit is in use on another machine"
         )
-    elif answer is not None and answer.status_code == httpx.codes.UNAUTHORIZED:
+    elif answer is not None and answer.status_code in (401, 403):
         why = f"turns this site away ({_said(answer)}): ask the coordinator for a new kit"
     elif answer is not None:
         why = f"cannot take this site's messages now ({answer.status_code}): trying again"

@@ -7,7 +7,8 @@ headers, so a server knows whether to read a body before it does.
 
 A site need not know the time: the server's first answer tells it, with the name of the server's
 present start (its epoch). A request is refused when its time is more than `WINDOW` from the
-server's, and numbers are remembered for longer than that. So a request counts once.
+server's, and numbers are remembered for longer than that. So a request counts once. The server's
+time runs on evenly from its start, also when somebody sets its clock.
 """
 
 import base64
@@ -32,6 +33,8 @@ KEY, TIME, ONCE, DIGEST, SIGNATURE, EPOCH, INSTANCE = (
 )
 LONGEST = 300
 """Characters of a header."""
+ONCE_LENGTH = range(16, 65)
+"""Characters of a number that is used once."""
 AGAIN = "sign again"
 """The beginning of a refusal of a request that is good but for its time or epoch."""
 SKEW = 5.0
@@ -52,6 +55,12 @@ def _signed(path: str, headers: Mapping[str, str]) -> bytes:
     """What a signature covers."""
     parts = [headers[name] for name in (KEY, TIME, ONCE, DIGEST, EPOCH, INSTANCE)]
     return "\n".join(["fedkoopman request 1", path, *parts]).encode("ascii")
+
+
+def _even_clock() -> Callable[[], float]:
+    """A clock that is right now, and that nobody sets."""
+    began = time.time() - time.monotonic()
+    return lambda: began + time.monotonic()
 
 
 class Refused(Exception):
@@ -93,7 +102,7 @@ class Door:
 
     signed: bool = True
     keys: Mapping[str, bytes] = field(default_factory=dict)
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=_even_clock)
     epoch: str = field(default_factory=lambda: secrets.token_hex(8))
     _used: dict[str, float] = field(default_factory=dict)
     _order: deque[tuple[float, str]] = field(default_factory=deque)
@@ -121,7 +130,9 @@ class Door:
         if abs(now - sent) > WINDOW:
             raise Refused(401, f"{AGAIN}: this is not the server's time")
         once = f"{headers[KEY]} {headers[ONCE]}"
-        if len(headers[ONCE]) < 16 or once in self._used:
+        if len(headers[ONCE]) not in ONCE_LENGTH:
+            raise Refused(401, "the headers are malformed")
+        if once in self._used:
             raise Refused(401, "this request was sent before")
         if not self._verified(public, headers[SIGNATURE], _signed(path, headers)):
             raise Refused(401, "the signature does not fit")
@@ -167,8 +178,9 @@ class Signer:
     def __init__(
         self, key: Any, public: bytes, instance: str, clock: Callable[[], float] = time.time
     ) -> None:
-        self._key, self._public, self._instance, self._clock = key, public, instance, clock
+        self.public, self._key, self._instance, self._clock = public, key, instance, clock
         self._epoch = ""
+        self._told = 0.0
         self.offset = 0.0
 
     def intercept(self, context: Any, call_next: Callable[[Any], Any]) -> Any:
@@ -188,7 +200,7 @@ class Signer:
     def headers(self, path: str, body: bytes) -> dict[str, str]:
         """The headers of one request."""
         told = {
-            KEY: fingerprint(self._public),
+            KEY: fingerprint(self.public),
             TIME: f"{self._clock() + self.offset:.3f}",
             ONCE: secrets.token_hex(16),
             DIGEST: digest_of(body),
@@ -207,7 +219,8 @@ class Signer:
         """Take over the server's time and epoch."""
         self._epoch = headers.get(EPOCH, "")
         self.offset = _seconds(headers.get(TIME, "")) - when
-        if abs(self.offset) > SKEW:
+        if abs(self.offset) > SKEW and abs(self.offset - self._told) > SKEW:
+            self._told = self.offset
             log.warning(
                 "this machine's clock is %.0f s %s the server's: messages go on, but times in the "
                 "ledger and dates of certificates follow this clock; set it right",

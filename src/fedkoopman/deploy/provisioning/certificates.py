@@ -33,8 +33,8 @@ USES = (
     "key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
 )  # fmt: skip
 """What a key may be used for, in the order of X.509."""
-_EARLIER = timedelta(hours=1)
-"""Certificates are valid from an hour before now, as sites' clocks may be behind."""
+_EARLIER = timedelta(days=1)
+"""Certificates are valid from a day before now, as sites' clocks may be hours behind."""
 
 
 def expires(path: Path) -> datetime:

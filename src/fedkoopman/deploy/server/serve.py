@@ -71,6 +71,8 @@ def serve(given: Serving, say: Callable[[str], None]) -> bool:
     _checked(given)
     proxied = _proxied(given)
     place = given.out / "server"
+    if not given.out.exists():  # its operator may open it to others
+        private_directory(given.out)
     private_directory(place)
     busy = f"{given.out} is being served already: stop that server first, or choose another --out"
     lock = held(place / ".lock", busy)
