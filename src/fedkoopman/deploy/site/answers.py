@@ -30,8 +30,7 @@ from fedkoopman.deploy.wire import (
 )
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.left_out import kept_samples
-from fedkoopman.federation.guard.judging import SEGMENTS
-from fedkoopman.federation.messages import Message, Schema
+from fedkoopman.federation.messages import HELD_OUT, Message, Schema
 
 if TYPE_CHECKING:
     from fedkoopman.deploy.site.work import Work
@@ -101,7 +100,7 @@ class SiteAnswers:
         if schema.data == "none":
             return []
         if schema.data == "held-out":
-            return [one.states for one in self._intake.catalogue.held_out()[:SEGMENTS]]
+            return [one.states for one in self._intake.catalogue.held_out()[:HELD_OUT]]
         return self._buffer.arrived(slot) if schema.data == "arrived" else self._buffer.states(slot)
 
     def _answered(self, request: Ask, states: list[NDArray[np.float64]]) -> Answered:
