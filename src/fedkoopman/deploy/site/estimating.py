@@ -7,7 +7,7 @@ a worker that was ended between two calls is not missed.
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from fedkoopman.config.parts import sensor_for, site_files, system_of
+from fedkoopman.config.parts import check_site, sensor_for, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import Knowledge, beliefs_of
@@ -78,5 +78,5 @@ def site_system(study: Study, site: SiteFile) -> System:
         {"system": study.system, "sites": {"files": files}, "clients": {"count": 1}}, study.folder
     )
     system = system_of(alone)
-    site_files(alone, system)
+    check_site(alone, site, system)
     return system
