@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.rounds import Answers
 from fedkoopman.deploy.server.server_state import STRIKES, ServerState
 from fedkoopman.deploy.server.validation import Accepted, Expected, check_answered, check_polled
@@ -58,6 +59,14 @@ def last_requests(state: ServerState, model: Arrays) -> Requests:
         return batch if standing.set_aside else [*batch, Evaluate(state.slot, model, True)]
 
     return requests
+
+
+def away_before(state: ServerState, roster: Roster) -> set[str]:
+    """Sites that a restarted server need not wait for: they were missing in its last slot."""
+    if state.pending is None:
+        return set()
+    known, missing = len(state.pending["buffered"]), state.pending.get("missing", ())
+    return {one.name for one in roster.sites if one.identity >= known or one.identity in missing}
 
 
 def judged(
