@@ -109,11 +109,14 @@ class FleetDirectory:
         for name in new:
             keys: dict[str, bytes] = {}
             code = None
-            if roster.secure:
-                keys, code = self._begun(name)
-                made[name] = code
             back = name in gone
             identity = roster.site(name).identity if back else len(roster.sites)
+            if roster.secure:
+                keys, code = self._begun(name)
+                if back and keys["node.pub"].decode().strip() == roster.site(name).public_key:
+                    self.forget(name)  # left by a killed call that revoked it
+                    keys, code = self._begun(name)
+                made[name] = code
             content = kit_content(files, name, identity, clients, study.digest(), keys)
             seal(content, self._kit(name), code)
             public = keys["node.pub"].decode().strip() if keys else ""

@@ -57,7 +57,7 @@ STOP_CHECK = 0.2
 """Seconds between looks at the stop event."""
 RAREST = 1024
 """A silent site that is connected is asked at least once in so many slots. Until then it is asked
-again after as many slots as it has been silent for, so that k silent slots cost log₂ k deadlines."""
+again after as many slots as it has been silent for: k silent slots cost log₂ k deadlines."""
 PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to reach any site, at first and after many."""
 
