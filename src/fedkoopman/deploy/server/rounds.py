@@ -125,7 +125,7 @@ class Rounds:
         self.roster = self._load()
         nodes = dict(self.fleet.online())
         for site in self.roster.sites:
-            if site.revoked and self.seen.pop(site.name, None):
+            if site.revoked and self.seen.pop(site.name, {}):
                 self._ask_from.pop(site.name, None)
                 self.over(f"site {site.name}")
         for site in self.roster.active:
