@@ -133,7 +133,7 @@ def told(rows: list[dict[str, Any]]) -> str:
         "# What a slot costs the server itself, without any network",
         "",
         "`python benchmarks/one_server.py`: the real server loop in one process, sites that answer "
-        "at once; two cores that others used too. Every site trains and is evaluated in every slot.",
+        "at once; two cores that others used too. Every site trains and is evaluated in each slot.",
         "",
         "| sites | server's processor, ms per site and slot | slot, s | memory, GiB | "
         "checkpoint, kB | status.json, kB |",
