@@ -42,6 +42,7 @@ from fedkoopman.deploy.wire import (
     encode_requests,
 )
 from fedkoopman.errors import InputError, short
+from fedkoopman.federation.messages import Message
 
 REPLY_KINDS: dict[type, type] = {
     Poll: Polled,
@@ -276,7 +277,13 @@ def ask(
     found = Answers()
     if not requests:
         return found
-    bodies = {site: encode_requests(envelope, batch) for site, batch in requests.items()}
+    made: dict[Any, bytes] = {}
+    bodies = {}
+    for site, batch in requests.items():
+        same = tuple(map(_what, batch))
+        if same not in made:
+            made[same] = encode_requests(envelope, batch)
+        bodies[site] = made[same]
     for site, reply in _exchange(fleet, bodies, deadline, stop):
         if site not in requests or site in found.replies:
             continue
@@ -294,6 +301,19 @@ def ask(
             found.failures[site] = refusals[0].reason
         found.replies[site] = replies
     return found
+
+
+def _what(request: Request) -> Any:
+    """The same for requests with the same content, so that a model that goes to thousands of sites
+    is encoded, and held, once; by the arrays' place in memory, while they are there."""
+    match request:
+        case Ask(slot, Message(kind, arrays, numbers)):
+            return Ask, slot, kind, id(arrays), tuple(sorted(numbers.items()))
+        case Evaluate(slot, model, measure):
+            return Evaluate, slot, id(model), measure
+        case Acknowledge() | Poll():
+            return request
+    return id(request)
 
 
 def site_of(body: bytes) -> str:

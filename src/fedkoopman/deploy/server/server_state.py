@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +100,9 @@ class Standing:
     def readmitted(self) -> "Standing":
         """Asked again."""
         return replace(self, strikes=0, set_aside=0)
+
+
+KNOWN = {one.name for one in fields(Standing)}
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,7 @@ class ServerDirectory:
         """Write a checkpoint; when this returns, it outlasts a power cut."""
         extra = {
             "format": FORMAT,
-            "sites": {name: asdict(standing) for name, standing in state.sites.items()},
+            "sites": {name: dict(vars(standing)) for name, standing in state.sites.items()},
             "updates": [list(one) for one in state.updates],
             "scores": state.scores,
             "pending": state.pending,
@@ -237,5 +240,4 @@ def server_secret(directory: Path) -> bytes:
 
 def _standing(about: Mapping[str, Any]) -> Standing:
     """What a checkpoint says of a site; fields that it does not know yet are blank."""
-    known = {f.name for f in fields(Standing)}
-    return Standing(**{name: value for name, value in about.items() if name in known})
+    return Standing(**{name: value for name, value in about.items() if name in KNOWN})

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.rounds import Answers
-from fedkoopman.deploy.server.server_state import STRIKES, ServerState
+from fedkoopman.deploy.server.server_state import STRIKES, ServerState, Standing
 from fedkoopman.deploy.server.validation import Accepted, Expected, check_answered, check_polled
 from fedkoopman.deploy.wire import (
     Acknowledge,
@@ -124,7 +124,7 @@ def counted(
     Arguments:
         drawn: whether at most one segment arrives per slot.
     """
-    polled, arrived = Counted(), list[str]()
+    polled, arrived, changes = Counted(), list[str](), dict[str, Standing]()
     state, lines = all_struck(state, answers.broken, slot)
     for name, replies in answers.replies.items():
         for reply in replies:
@@ -138,9 +138,8 @@ def counted(
             before = state.of(name)
             if reply.buffered > before.buffered:
                 arrived.append(name)
-            after = replace(before, buffered=reply.buffered, segments=reply.segments)
-            state = state.with_sites({name: after})
-    return state, polled, arrived, lines
+            changes[name] = replace(before, buffered=reply.buffered, segments=reply.segments)
+    return state.with_sites(changes), polled, arrived, lines
 
 
 def settled(
@@ -152,7 +151,7 @@ def settled(
         judged: by site.
         spending: sites that were asked for what spends their data.
     """
-    lines: list[str] = []
+    changes: dict[str, Standing] = {}
     for site, one in judged.items():
         standing = state.of(site)
         if one.answered:
@@ -161,11 +160,9 @@ def settled(
             standing = standing.accepted(slot, one.samples, site in spending)
         elif one.answered and site in spending:
             standing = standing.spent(slot, one.samples)
-        state = state.with_sites({site: standing})
-        if one.reason:
-            state, said = struck(state, site, slot, one.reason)
-            lines += said
-    return state, lines
+        changes[site] = standing
+    broken = {site: one.reason for site, one in judged.items() if one.reason}
+    return all_struck(state.with_sites(changes), broken, slot)
 
 
 def trusted(
