@@ -104,7 +104,7 @@ class Problem:
     @property
     def thresholds(self) -> NDArray[np.float64]:
         """ρ_n of every client; those that were enrolled later have the highest."""
-        given = list(self.segments)
+        given = list(self.segments[: self.clients])  # a list may name sites that are yet to come
         return np.array(given + [max(given)] * (self.clients - len(given)), np.float64)
 
     def rate(self, client: int) -> float:
