@@ -168,7 +168,7 @@ def _ours_in_parts(results: list[dict], slow: dict) -> list[str]:
 
 
 def _count(role: str) -> str:
-    return ", all together" if role in ("agent", "courier", "join", "SuperNode") else ""
+    return ", all together" if role in ("agent", "node", "join", "SuperNode", "light site") else ""
 
 
 def _peer_in_parts(results: list[dict]) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import sqlite3
+import ssl
 import subprocess
 import sys
 import threading
@@ -30,12 +31,13 @@ ROLES = {
     "nginx": "nginx",
     "SuperLink": "flower-superlink",
     "SuperExec": "flower-superexec",
-    "SuperNode": ("flower-supernode", "fedkoopman.deploy.flower.supernode"),
+    "SuperNode": "flower-supernode",
     "ServerApp": "flwr-serverapp",
     "ClientApp": "flwr-clientapp",
     "server loop": "fedkoopman.deploy.server.loop",
     "agent": "fedkoopman.deploy.site.agent_process",
-    "courier": "fedkoopman.deploy.flower.courier",
+    "node": "fedkoopman.deploy.flower.node",
+    "light site": "light_site.py",
     "serve": "fedkoopman.cli serve",
     "join": "fedkoopman.cli join",
 }
@@ -256,6 +258,40 @@ def ours(folder: Path, sites: int, slots: int, warm: int, secure: bool, period: 
     return _told_by_ours(folder, sites, steps, warm, slots, before, after)
 
 
+def light(folder: Path, sites: int, slots: int, warm: int) -> dict:
+    """Sites without data or training, each a process: what messages alone cost."""
+    study = write_field(folder, sites, slots)
+    study.write_text(study.read_text() + '\n[aggregation]\nguard = "off"\n')
+    port, seen = free_port(), names(sites)
+    with Programs(folder) as programs:
+        programs.run([*PROGRAM, "provision", str(study), "--sites", ",".join(seen)])
+        command = [*PROGRAM, "serve", str(study), "--out", str(folder / "out")]
+        programs.start("serve", [*command, "--port", str(port)])
+        for name in seen:
+            programs.start(name, light_command(folder, name, port))
+        with _steps(folder / "out" / "status.json") as steps:
+            reach(programs, steps, warm, 300 + 5 * sites)
+            before = programs.used()
+            reach(programs, steps, slots - 1, 60 + slots * (20 + sites))
+            after = programs.used()
+    return _told_by_ours(folder, sites, steps, warm, slots, before, after)
+
+
+def light_command(folder: Path, name: str, port: int) -> list[str]:
+    """The process of a light site, with its kit opened."""
+    from fedkoopman.deploy.provisioning.kit import open_kit
+
+    codes = (folder / "fleet" / "codes.txt").read_text().splitlines()
+    code = dict(line.split() for line in codes)[name]
+    kit = folder / "light" / name / "kit"
+    open_kit(folder / "fleet" / "kits" / f"{name}.kit", kit, code)
+    script = str(Path(__file__).with_name("light_site.py"))
+    return [
+        sys.executable, script, "--name", name, "--kit", str(kit),
+        "--server", f"127.0.0.1:{port}", "--state", str(folder / "light" / name),
+    ]  # fmt: skip
+
+
 def _join(folder: Path, name: str, port: int, secure: bool) -> list[str]:
     command = [*PROGRAM, "join", str(folder / name / "site.toml"), "--yes"]
     command += ["--server", f"127.0.0.1:{port}"]
@@ -462,18 +498,37 @@ def _states(state: Path, dim: int) -> dict[str, list]:
 
 
 def _wait_ready(programs: Programs, address: str, certificates: Path | None) -> None:
-    from fedkoopman.deploy.flower.programs import wait_ready
+    """Wait until the peer's SuperLink answers."""
+    import httpx
 
-    alive = lambda: programs.started["superlink"].poll() is None  # noqa: E731
-    wait_ready(address, certificates=certificates, seconds=120, alive=alive)
+    trusted = False if certificates is None else ssl.create_default_context(cafile=certificates)
+    scheme = "http" if certificates is None else "https"
+
+    def ready() -> bool:
+        if programs.started["superlink"].poll() is not None:
+            raise RuntimeError(programs.tail("superlink"))
+        with suppress(httpx.HTTPError):
+            return httpx.get(f"{scheme}://{address}/health", verify=trusted).is_success
+        return False
+
+    programs.wait(ready, 120, "the SuperLink")
 
 
 def _enrol(address: str, ca: Path, field: Path, sites: int) -> None:
-    from fedkoopman.deploy.flower.control import enrol
+    """Register the sites' keys at the peer's SuperLink."""
+    from flwr.proto.control_pb2 import RegisterNodeRequest
+    from flwr.supercore.control import ControlHttpClient
+    from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+
+    from fedkoopman.deploy.flower.signing import key_bytes
     from fedkoopman.deploy.provisioning.roster import Roster
 
-    keys = {site.name: site.public_key for site in Roster.load(field / "fleet").active}
-    enrol(address, keys, certificates=ca)
+    with ControlHttpClient.from_server_address(
+        address, False, ca.read_bytes(), [RuntimeVersionHttpInterceptor(component_name="flwr CLI")]
+    ) as client:
+        for site in Roster.load(field / "fleet").active:
+            key = key_bytes(site.public_key)
+            client.RegisterNode(RegisterNodeRequest(public_key=key, name=site.name))
 
 
 def _configure(home: Path, address: str, certificates: Path | None) -> None:
@@ -637,7 +692,7 @@ def _taken(state: Path) -> int:
 
 def _train_on_all(state: Path) -> int:
     """Have the agent train on everything that waits; how many samples that were."""
-    from fedkoopman.deploy.flower.courier import ask_agent
+    from fedkoopman.deploy.flower.node import ask_agent
     from fedkoopman.deploy.provisioning.kit import Kit
     from fedkoopman.deploy.site.site_socket import socket_path
     from fedkoopman.deploy.wire import (

@@ -44,14 +44,13 @@ ORDER = (
 )
 DEPLOY = (
     "wire",
-    "secure",
     "backup",
     "supervisor",
     "provisioning",
     "flower",
+    "secure",
     "site",
     "server",
-    "flower_apps",
 )
 """Parts of deploy, from left to right."""
 FACTORIES = {"fedkoopman.systems.base": "fedkoopman.systems.user"}

@@ -82,7 +82,7 @@ def epsilon_of(problem: Problem, updates: Sequence[Update]) -> float | None:
     privacy: Any = import_module(PRIVACY)
     released: dict[int, list[Any]] = {}
     for update in updates:
-        if (one := privacy.release_of(problem, update.reply)) is not None:
+        if (one := privacy.release_of(problem.privacy, update.reply)) is not None:
             released.setdefault(update.client, []).append(one)
     options = problem.privacy
     found = [privacy.epsilon(own, options.delta, options.record) for own in released.values()]

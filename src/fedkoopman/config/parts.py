@@ -190,17 +190,22 @@ def site_files(study: "Study", system: System | None = None) -> tuple["SiteFile"
                 f"{site.name!r}: give every site a name of its own"
             )
         seen[site.name] = site.path
-        site.check_states(system.names)
-        # Where there are no equations with inputs, inputs may be for the model alone.
-        wanted = system.input_dim or (len(site.data.inputs) if study.network.inputs else 0)
-        if len(site.data.inputs) != wanted:
-            raise InputError(
-                f"{shown(site.path)}: data.inputs names {len(site.data.inputs)} columns but the "
-                f"system takes {system.input_dim} inputs: name one column per input"
-            )
-        model_inputs(study, site)
-        sensor_for(site, system.dim)
+        check_site(study, site, system)
     return tuple(files)
+
+
+def check_site(study: "Study", site: "SiteFile", system: System) -> None:
+    """Refuse a site file that does not fit a study and its system."""
+    site.check_states(system.names)
+    # Where there are no equations with inputs, inputs may be for the model alone.
+    wanted = system.input_dim or (len(site.data.inputs) if study.network.inputs else 0)
+    if len(site.data.inputs) != wanted:
+        raise InputError(
+            f"{shown(site.path)}: data.inputs names {len(site.data.inputs)} columns but the "
+            f"system takes {system.input_dim} inputs: name one column per input"
+        )
+    model_inputs(study, site)
+    sensor_for(site, system.dim)
 
 
 def model_inputs(study: "Study", site: "SiteFile") -> list[int]:

@@ -145,7 +145,15 @@ class ClientsSection(Section):
 
     section: ClassVar[str] = "clients"
 
-    count: int = key(5, Whole(1, 10**6), "Number of clients", "N")
+    count: int = key(
+        5, Whole(1, 10**6), "Number of clients; with serve, more may be enrolled at any time", "N"
+    )
+    least: int = key(
+        1,
+        Whole(1, 10**6),
+        "With serve, a slot waits while fewer sites than this can be reached; simulated clients "
+        "always can",
+    )
     probability: float | tuple[float, ...] = key(
         0.7,
         OneOrEach(Real(0.0, 1.0)),

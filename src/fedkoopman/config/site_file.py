@@ -192,6 +192,20 @@ class BudgetSection(Section):
 
 
 @dataclass(frozen=True)
+class WorkerSection(Section):
+    """The process that computes, which is there only while there is something to compute."""
+
+    section: ClassVar[str] = "worker"
+
+    idle: float = key(
+        30.0,
+        Real(0.0),
+        "Seconds without work after which it ends and its memory, some 300 MB, is free; the next "
+        "request then takes some seconds longer",
+    )
+
+
+@dataclass(frozen=True)
 class SiteFile(Section):
     """The checked content of a site file.
 
@@ -203,6 +217,7 @@ class SiteFile(Section):
         initial: law of the state before a segment's first sample.
         privacy: the site's own budget.
         mqtt: where samples come from live, beside files.
+        worker: when the memory of computing is given back.
         bounds: (lowest, highest) by the name of a state.
         path: the file; what it names is relative to its directory.
     """
@@ -214,6 +229,7 @@ class SiteFile(Section):
     initial: InitialSection = part(InitialSection)
     privacy: BudgetSection = part(BudgetSection)
     mqtt: MqttSection = part(MqttSection)
+    worker: WorkerSection = part(WorkerSection)
     bounds: dict[str, tuple[float, float]] = key(
         {},
         Bounds(),

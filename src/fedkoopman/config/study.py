@@ -265,6 +265,11 @@ def _put(table: dict[str, Any], name: str, given: Any, rules: Mapping[str, Rule]
 def _check_client_lists(study: Study) -> None:
     """Every list with one per client has that many entries."""
     count = study.clients.count
+    if study.clients.least > count:
+        raise InputError(
+            f"clients.least is {study.clients.least} but clients.count is {count}: no slot would "
+            f"ever begin, give at most {count}"
+        )
     lists = {
         name: attrgetter(name)(study)
         for name, rule in study.rules().items()

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fedkoopman.config.parts import noise_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
+from fedkoopman.data.filter_beliefs import ENOUGH, Beliefs
 from fedkoopman.data.segments import Segment, segments
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation.initial import estimated_law, first_law
@@ -22,8 +23,6 @@ from fedkoopman.sensors import Sensor
 from fedkoopman.systems import LocalPolynomial, System
 from fedkoopman.systems.initial_law import InitialLaw
 
-ENOUGH = 5_000
-"""Samples from which noise and parameters are estimated."""
 DOUBT = 1e-4
 """Process noise that is assumed where none is given yet, relative to the initial covariance."""
 STARTS, HEAD = 50, 200
@@ -65,26 +64,6 @@ def starts_of(known: Knowledge, dt: float) -> list[Segment]:
         if len(found) == STARTS:
             break
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class Beliefs:
-    """What a site's filter is told: as declared or, where that is "auto", as estimated.
-
-    Attributes:
-        observation_noise, process_noise: covariances, (m, m) and (d, d).
-        initial_mean, initial_cov: of the state before a segment's first sample, (d,) and (d, d).
-    """
-
-    observation_noise: NDArray[np.float64]
-    process_noise: NDArray[np.float64]
-    initial_mean: NDArray[np.float64]
-    initial_cov: NDArray[np.float64]
-
-    @property
-    def initial(self) -> dict[str, Any]:
-        """The initial state, as `fk.estimate` takes it."""
-        return {"initial_mean": self.initial_mean, "initial_cov": self.initial_cov}
 
 
 def beliefs_of(study: Study, system: System, known: Knowledge, tell: Progress) -> Beliefs:

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from fedkoopman.config.parts import drops_lost, method_of, model_inputs
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.beliefs import Beliefs, Knowledge, Progress, beliefs_of, spread_of
+from fedkoopman.data.beliefs import Knowledge, Progress, beliefs_of, spread_of
+from fedkoopman.data.filter_beliefs import Beliefs
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import Estimated
 from fedkoopman.estimation import ESTIMATORS, Estimates, estimate, lost_track
@@ -27,16 +28,6 @@ from fedkoopman.systems import System
 
 SHORTEST = 64
 """Samples to which a shorter segment is filled up, as missing; so that few lengths are compiled."""
-
-
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """A segment on which models are scored: what was observed, and the states made of it, with
-    inputs after them where the model has some."""
-
-    name: str
-    states: NDArray[np.float64]
-    observations: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ The rules are the same for sites that have recorded all they will and for sites 
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -35,6 +36,16 @@ class Estimated(NamedTuple):
     """One of them, in words."""
     uncertain: NDArray[np.bool_] | None = None
     """Samples that are more uncertain than the gate allows, (T,); None: there are none."""
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """A segment on which models are scored: what was observed, and the states made of it, with
+    inputs after them where the model has some."""
+
+    name: str
+    states: NDArray[np.float64]
+    observations: NDArray[np.float64]
 
 
 class Fate(NamedTuple):

@@ -10,7 +10,6 @@ import numpy as np
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import (
-    ENOUGH,
     Knowledge,
     Progress,
     beliefs_of,
@@ -18,6 +17,7 @@ from fedkoopman.data.beliefs import (
     sample_of,
     spread_of,
 )
+from fedkoopman.data.filter_beliefs import ENOUGH
 from fedkoopman.errors import ComputationError
 from fedkoopman.estimation import ParameterEstimates, combine_parameters, estimate_parameters
 from fedkoopman.systems import System

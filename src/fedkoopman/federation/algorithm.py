@@ -17,12 +17,11 @@ requests before a site answers them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.federation.aggregators import Aggregator
 from fedkoopman.federation.messages import Arrays, Message, Schema
 from fedkoopman.federation.options import (
     AggregationOptions,
@@ -30,12 +29,20 @@ from fedkoopman.federation.options import (
     PrivacyOptions,
     ServerOptions,
 )
-from fedkoopman.federation.policies import Policy
-from fedkoopman.federation.server_steps import ServerStep
-from fedkoopman.federation.server_steps.none import none
-from fedkoopman.koopman.kind import Kind
-from fedkoopman.koopman.training import Training
-from fedkoopman.systems import System
+
+if TYPE_CHECKING:  # a site's agent reads messages, and has no room for JAX
+    from fedkoopman.federation.aggregators import Aggregator
+    from fedkoopman.federation.policies import Policy
+    from fedkoopman.federation.server_steps import ServerStep
+    from fedkoopman.koopman.kind import Kind
+    from fedkoopman.koopman.training import Training
+    from fedkoopman.systems import System
+
+
+def _no_step() -> "ServerStep":
+    from fedkoopman.federation.server_steps.none import none
+
+    return none
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +69,12 @@ class Problem:
     """
 
     seed: int
-    system: System
-    architecture: Kind
-    training: Training
+    system: "System"
+    architecture: "Kind"
+    training: "Training"
     algorithm: "Algorithm"
-    aggregator: Aggregator
-    policy: Policy
+    aggregator: "Aggregator"
+    policy: "Policy"
     segments: tuple[float, ...]
     slots: int
     steps: int
@@ -81,7 +88,7 @@ class Problem:
     server: ServerOptions = field(default_factory=ServerOptions)
     privacy: PrivacyOptions = field(default_factory=PrivacyOptions)
     buffering: BufferOptions = field(default_factory=BufferOptions)
-    server_step: ServerStep = none
+    server_step: "ServerStep" = field(default_factory=_no_step)
     secret: bytes = b""
 
     @property
@@ -97,7 +104,7 @@ class Problem:
     @property
     def thresholds(self) -> NDArray[np.float64]:
         """ρ_n of every client; those that were enrolled later have the highest."""
-        given = list(self.segments)
+        given = list(self.segments[: self.clients])  # a list may name sites that are yet to come
         return np.array(given + [max(given)] * (self.clients - len(given)), np.float64)
 
     def rate(self, client: int) -> float:

@@ -16,6 +16,8 @@ from fedkoopman.errors import short
 
 Arrays = Mapping[str, NDArray[Any]]
 """Arrays by name; the server's state, a model and a message's content have this form."""
+HELD_OUT = 4
+"""Held-out segments that an answer is computed from, at most."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,10 @@ from numpy.typing import NDArray
 from fedkoopman.errors import InputError
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays, Message, NumberField
-from fedkoopman.koopman.private_training import Plan, Private, occurrences
+from fedkoopman.federation.options import PrivacyOptions
+
+if TYPE_CHECKING:
+    from fedkoopman.koopman.private_training import Plan, Private
 
 __all__ = [
     "PRIVACY",
@@ -65,17 +68,19 @@ class Release(NamedTuple):
     """What one record is, of `LEVELS`."""
 
 
-def private_of(problem: Problem, secret: int) -> Private | None:
+def private_of(problem: Problem, secret: int) -> "Private | None":
     """How sites train by a study; None where they do so without privacy."""
+    from fedkoopman.koopman.private_training import Private
+
     options = problem.privacy
     if options.mode != "site":
         return None
     return Private(options.record, options.clip, options.noise, secret)
 
 
-def level_of(problem: Problem) -> str:
+def level_of(options: PrivacyOptions) -> str:
     """What the study protects."""
-    return "site" if problem.privacy.mode == "central" else problem.privacy.record
+    return "site" if options.mode == "central" else options.record
 
 
 def secret_number(secret: bytes, *address: object) -> int:
@@ -84,7 +89,7 @@ def secret_number(secret: bytes, *address: object) -> int:
     return int.from_bytes(hashlib.blake2b(text, key=secret[:64], digest_size=16).digest())
 
 
-def numbers_of(plan: Plan) -> dict[str, float]:
+def numbers_of(plan: "Plan") -> dict[str, float]:
     """What a reply tells of its privacy."""
     return {"sampling_rate": plan.rate, "private_steps": float(plan.steps)}
 
@@ -96,9 +101,8 @@ NUMBERS = {
 """What replies with privacy tell beside their arrays."""
 
 
-def release_of(problem: Problem, reply: Message) -> Release | None:
+def release_of(options: PrivacyOptions, reply: Message) -> Release | None:
     """What a site released with a reply; None if nothing that counts."""
-    options = problem.privacy
     if options.mode == "central":
         return Release(1.0, options.noise, 1, "site")
     if options.mode == "none" or "private_steps" not in reply.numbers:
@@ -173,7 +177,7 @@ def accounted(
         return {}
     rows = {(int(n), q): [t, k] for n, q, t, k in state.get(RELEASES, np.zeros((0, 4)))}
     for client, reply in sent.items():
-        if (one := release_of(problem, reply)) is not None:
+        if (one := release_of(problem.privacy, reply)) is not None:
             row = rows.setdefault((client, one.rate), [0.0, 0.0])
             row[0] += one.steps
             row[1] += 1
@@ -194,7 +198,7 @@ def stopped(problem: Problem, state: Arrays) -> list[bool]:
 def spent_by(problem: Problem, state: Arrays, client: int) -> list[Release]:
     """What a client has released."""
     rows = state.get(RELEASES, np.zeros((0, 4)))
-    noise, level = problem.privacy.noise, level_of(problem)
+    noise, level = problem.privacy.noise, level_of(problem.privacy)
     return [Release(q, noise, int(t), level) for n, q, t, _ in rows if int(n) == client]
 
 
@@ -211,7 +215,7 @@ def over_budget(
         spent: what the site released before.
         budget: ε at the study's δ.
     """
-    options, level = problem.privacy, level_of(problem)
+    options, level = problem.privacy, level_of(problem.privacy)
     if options.mode == "central":
         coming = Release(1.0, options.noise, 1, level)
     else:
@@ -234,7 +238,7 @@ def privacy_told(problem: Problem, state: Arrays, names: Sequence[str]) -> dict[
     rows, since = state.get(RELEASES, np.zeros((0, 4))), state.get(STOPPED, np.zeros(0))
     sites = {}
     for n, name in enumerate(names):
-        found = epsilon(spent_by(problem, state, n), options.delta, level_of(problem))
+        found = epsilon(spent_by(problem, state, n), options.delta, level_of(options))
         sites[name] = {
             "epsilon": found,
             "trainings": int(sum(k for m, _, _, k in rows if int(m) == n)),
@@ -242,7 +246,7 @@ def privacy_told(problem: Problem, state: Arrays, names: Sequence[str]) -> dict[
         }
     told = {
         "mode": options.mode,
-        "record": level_of(problem),
+        "record": level_of(options),
         "clip": options.clip,
         "noise": options.noise,
         "delta": options.delta,
@@ -250,6 +254,8 @@ def privacy_told(problem: Problem, state: Arrays, names: Sequence[str]) -> dict[
         "sites": sites,
     }
     if options.mode == "site" and options.record == "sample":
+        from fedkoopman.koopman.private_training import occurrences
+
         told["examples_per_state"] = occurrences(problem.architecture)
     return {"privacy": told}
 

@@ -131,7 +131,7 @@ class Layout:
         return reply, samples
 
 
-def layout_of(problem: Problem, schemas: Mapping[str, Schema], request: Message) -> Layout:
+def layout_of(schemas: Mapping[str, Schema], request: Message) -> Layout:
     """How replies to a request are written; only those of which the sum is enough can be."""
     kind = schemas[request.kind].reply
     schema = schemas[kind]
@@ -167,7 +167,6 @@ def added(vectors: Sequence[Words]) -> Words:
 
 
 def pooled(
-    problem: Problem,
     schemas: Mapping[str, Schema],
     replies: Mapping[int, tuple[Message, Answered]],
 ) -> Answered:
@@ -177,7 +176,7 @@ def pooled(
         replies: with the request that each answers; all of one kind.
     """
     requests = [request for request, _ in replies.values()]
-    layout = layout_of(problem, schemas, requests[0])
+    layout = layout_of(schemas, requests[0])
     total = added(
         [layout.encoded(request, one.message, one.samples) for request, one in replies.values()]
     )
@@ -209,7 +208,7 @@ def summed(
         for one in judged
     ]
     schemas = problem.algorithm.messages(problem)
-    return judged, pooled(problem, schemas, good) if good else None
+    return judged, pooled(schemas, good) if good else None
 
 
 def _check_additive(kind: str, schema: Schema) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.data.estimator import HeldOut
+from fedkoopman.data.triage import HeldOut
 from fedkoopman.estimation.left_out import stretches
 from fedkoopman.federation.algorithm import Answered, Problem
 from fedkoopman.federation.arrivals import schedule
@@ -152,7 +152,7 @@ def hidden(
     if not problem.aggregation.secure or not known[known[request.kind].reply].additive:
         return dict(replies)
     everybody = {n: (request, Answered(reply, 0, (n,))) for n, reply in enumerate(replies.values())}
-    return {EVERYBODY: pooled(problem, known, everybody).message} if everybody else {}
+    return {EVERYBODY: pooled(known, everybody).message} if everybody else {}
 
 
 def compared(

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.data.estimator import HeldOut
+from fedkoopman.data.triage import HeldOut
 from fedkoopman.koopman.inputs import ahead_of
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.learned import Learned

@@ -10,7 +10,8 @@ import numpy as np
 
 from fedkoopman.config.parts import sensor_for
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.beliefs import ENOUGH, HEAD, STARTS, initial_state, observation_noise
+from fedkoopman.data.beliefs import HEAD, STARTS, initial_state, observation_noise
+from fedkoopman.data.filter_beliefs import ENOUGH
 from fedkoopman.data.observations import REGULAR, Observations, SiteStates, filled
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.estimation import ESTIMATORS, DivergenceWarning, Estimates, estimate, nis

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
 from fedkoopman.data.beliefs import Knowledge, Progress
-from fedkoopman.data.estimator import HeldOut, estimator_of
+from fedkoopman.data.estimator import estimator_of
 from fedkoopman.data.observations import columns_taken
 from fedkoopman.data.segments import segments
-from fedkoopman.data.triage import triage
+from fedkoopman.data.triage import HeldOut, triage
 from fedkoopman.errors import ComputationError
 from fedkoopman.paths import shown
 from fedkoopman.sensors import Sensor

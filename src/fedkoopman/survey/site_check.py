@@ -17,7 +17,6 @@ from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 from fedkoopman.covariance import covariance
 from fedkoopman.data.beliefs import (
-    Beliefs,
     Knowledge,
     Progress,
     beliefs_of,
@@ -26,6 +25,7 @@ from fedkoopman.data.beliefs import (
     spread_of,
 )
 from fedkoopman.data.estimator import Estimator
+from fedkoopman.data.filter_beliefs import Beliefs
 from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import least_samples, triage
 from fedkoopman.data.unknown_parameters import known_system

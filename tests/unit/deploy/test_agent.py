@@ -12,9 +12,9 @@ import pytest
 from unit.deploy.site_lab import SAMPLES, asked, make_site, make_study, recording, write_recording
 
 from fedkoopman.deploy.site.agent import Agent
+from fedkoopman.deploy.site.answers import ANSWERS
 from fedkoopman.deploy.site.ledger import ledger_entries
 from fedkoopman.deploy.site.preview import preview_lines
-from fedkoopman.deploy.site.work import ANSWERS
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
@@ -428,7 +428,7 @@ def test_sites_that_come_later_have_the_last_of_a_list(tmp_path: Path) -> None:
         clients__probability=[0.5, 0.0],
     )  # fmt: skip
     with Agent(site, study, 2, 3, tmp_path / "state", settle=0.0) as agent:
-        assert agent.work.probability == 0.0
+        assert agent.work.facts().probability == 0.0
         agent.warm()
 
 

@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> Path:
     (run / "server" / "secret").write_text("s")
     (run / "server" / "secret").chmod(0o600)
     (run / "server" / "server.key").symlink_to("/etc/hostname")
-    with sqlite3.connect(run / "server" / "superlink.db") as database:
+    with sqlite3.connect(run / "server" / "kept.db") as database:
         database.execute("CREATE TABLE t (x)")
     database.close()
     return run
@@ -83,7 +83,7 @@ def test_a_servers_run_and_fleet_come_back_as_they_were(
     assert (restored.parts, restored.made) == (saved.parts, saved.made)
     assert set(tree(tmp_path / "new")) == {
         "run/.lock", "run/run.json", "run/records.jsonl", "run/checkpoint/state.safetensors",
-        "run/server/secret", "run/server/superlink.db", "fleet/roster.json", "fleet/ca.key",
+        "run/server/secret", "run/server/kept.db", "fleet/roster.json", "fleet/ca.key",
         "fleet/kits/lab-ä.kit",
     }  # fmt: skip
     for name, content in tree(tmp_path / "new").items():

@@ -148,7 +148,7 @@ def test_a_site_that_takes_long_is_asked_again_and_computes_once(
         computed.append(request.kind)
         return answer(problem, request, holdings)
 
-    monkeypatch.setattr("fedkoopman.deploy.site.comparing.answer", counted)
+    monkeypatch.setattr("fedkoopman.deploy.site.work.comparison.answer", counted)
 
     def twist(site: str, requests: tuple, replies: tuple) -> tuple | None:
         asked = requests[0]

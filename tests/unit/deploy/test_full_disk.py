@@ -54,7 +54,7 @@ def fill(disk: Path) -> Path:
         (InputError("a wrong key"), 2),
         (PeerError("a message cannot be read"), 1),
         (MachineError("cannot write: No space left on device"), 1),
-        (ComputationError("lost the SuperLink"), 1),
+        (ComputationError("the sums do not fit"), 1),
         (FULL, 1),
         (MemoryError(), 1),
     ],

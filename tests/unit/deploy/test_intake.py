@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from unit.deploy.site_lab import make_site, make_study, write_recording
 
+from fedkoopman.deploy.site.estimating import Estimating, site_system
 from fedkoopman.deploy.site.intake import (
     Drawn,
     Settling,
     candidates,
     content_digest,
     file_key,
-    site_system,
 )
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, InputError
@@ -45,7 +45,7 @@ def test_segments_are_those_of_the_local_engine(tmp_path: Path, store: Store) ->
     write_recording(tmp_path / "lab-a" / "data" / "r9.csv", 9, samples=1)  # too short
     study = make_study(tmp_path)
     (local,) = prepared_sites(study).sites
-    intake = Drawn(site, study, store, settle=0.0)
+    intake = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     seen = []
     intake.prepare(lambda done, total: seen.append((done, total)))
     assert seen[-1] == (8, 8)
@@ -60,10 +60,8 @@ def test_segments_are_those_of_the_local_engine(tmp_path: Path, store: Store) ->
         np.testing.assert_array_equal(mine.states, theirs.states)
         np.testing.assert_array_equal(mine.observations, theirs.observations)
     assert intake.catalogue.dropped() == list(local.dropped) != []
-    assert intake.estimator is not None
-    np.testing.assert_array_equal(
-        intake.estimator.beliefs.observation_noise, local.observation_noise
-    )
+    assert intake.beliefs is not None
+    np.testing.assert_array_equal(intake.beliefs.observation_noise, local.observation_noise)
     assert held[-1].name == held[1].name
     assert [one.name for one in held[:1]] == [held[0].name]
 
@@ -79,14 +77,18 @@ def test_reading_is_taken_up_where_it_was_cut_off(tmp_path: Path, store: Store) 
             raise Killed
 
     with pytest.raises(Killed):
-        Drawn(site, study, store, settle=0.0).prepare(kill)
+        Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare(kill)
     assert len(stored(store)) == 4
     seen = []
-    Drawn(site, study, store, settle=0.0).prepare(lambda done, total: seen.append(done))
+    Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare(
+        lambda done, total: seen.append(done)
+    )
     assert seen == [4, 5, 6]  # the file that was not finished is read again
-    Drawn(site, study, store, settle=0.0).prepare(lambda *_: pytest.fail("all is read"))
+    Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare(
+        lambda *_: pytest.fail("all is read")
+    )
     with Store(tmp_path / "other") as other:
-        Drawn(site, study, other, settle=0.0).prepare()
+        Drawn(site, study, other, Estimating(site, study), settle=0.0).prepare()
         assert {n: k for n, (k, *_) in stored(other).items()} == {
             n: k for n, (k, *_) in stored(store).items()
         }
@@ -99,15 +101,15 @@ def test_other_files_after_a_cut_begin_anew(tmp_path: Path, store: Store) -> Non
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Drawn(site, study, store, settle=0.0).prepare(kill)
+        Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare(kill)
     write_recording(tmp_path / "lab-a" / "data" / "a.csv", 9)
-    Drawn(site, study, store, settle=0.0).prepare()
+    Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare()
     assert list(stored(store)) == ["a", "r000", "r001", "r002", "r003"]
 
 
 def test_files_that_come_or_change_later_are_left_out(tmp_path: Path, store: Store) -> None:
     site, study = make_site(tmp_path / "lab-a", 4), make_study(tmp_path)
-    intake = Drawn(site, study, store, settle=0.0)
+    intake = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     intake.prepare()
     before = stored(store)
     assert not intake.scan()
@@ -124,7 +126,7 @@ def test_files_that_come_or_change_later_are_left_out(tmp_path: Path, store: Sto
     assert "is gone" in aside["data/r003.csv"]
     assert 'use "live"' in aside["data/s.csv"]
     assert "segments stay as they were" in aside["data/r001.csv"]
-    again = Drawn(site, study, store, settle=0.0)
+    again = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     again.prepare()
     assert not again.scan()
     assert list(stored(store)) == list(before)
@@ -134,23 +136,24 @@ def test_a_changed_site_file_is_told_and_changes_nothing(
     tmp_path: Path, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     site, study = make_site(tmp_path / "lab-a", 4), make_study(tmp_path)
-    Drawn(site, study, store, settle=0.0).prepare()
+    Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare()
     text = site.path.read_text().replace("observation = 1e-4", "observation = 2e-4")
     site.path.write_text(text)
-    intake = Drawn(type(site).load(site.path), study, store, settle=0.0)
+    site = type(site).load(site.path)
+    intake = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     intake.prepare()
-    assert intake.estimator is None
+    assert intake.beliefs is None
     assert "has changed since its data were read" in caplog.text
 
 
 def test_a_site_without_anything_to_train_on_is_refused(tmp_path: Path, store: Store) -> None:
     site, study = make_site(tmp_path / "lab-a", 0), make_study(tmp_path)
     with pytest.raises(InputError, match="matches no file"):
-        Drawn(site, study, store, settle=0.0).prepare()
+        Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare()
     for n in range(3):
         write_recording(tmp_path / "lab-a" / "data" / f"{n}.csv", n, samples=1)
     with pytest.raises(ComputationError, match=r"no segment to train on; dropped: 0: 1 samples"):
-        Drawn(site, study, store, settle=0.0).prepare()
+        Drawn(site, study, store, Estimating(site, study), settle=0.0).prepare()
 
 
 def test_a_site_sees_its_system_without_the_other_sites(tmp_path: Path) -> None:
@@ -172,21 +175,17 @@ def test_noise_that_was_estimated_is_the_same_after_a_restart(tmp_path: Path, st
         site.path.read_text().replace("observation = 1e-4", 'observation = "auto"')
     )
     site = type(site).load(site.path)
-    intake = Drawn(site, study, store, settle=0.0)
+    intake = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     intake.prepare()
-    assert intake.estimator is not None
+    assert intake.beliefs is not None
     noise = json.loads(store.note("noise") or "")
-    assert noise["observation_noise"] == intake.estimator.beliefs.observation_noise.tolist()
+    assert noise["observation_noise"] == intake.beliefs.observation_noise.tolist()
     (local,) = prepared_sites(study).sites
-    np.testing.assert_array_equal(
-        intake.estimator.beliefs.observation_noise, local.observation_noise
-    )
-    again = Drawn(site, study, store, settle=0.0)
+    np.testing.assert_array_equal(intake.beliefs.observation_noise, local.observation_noise)
+    again = Drawn(site, study, store, Estimating(site, study), settle=0.0)
     again.prepare()
-    assert again.estimator is not None
-    np.testing.assert_array_equal(
-        again.estimator.beliefs.observation_noise, intake.estimator.beliefs.observation_noise
-    )
+    assert again.beliefs is not None
+    np.testing.assert_array_equal(again.beliefs.observation_noise, intake.beliefs.observation_noise)
 
 
 class Clock:

@@ -12,11 +12,10 @@ import pytest
 from unit.deploy.site_lab import SAMPLES, make_site, make_study, recording, write_recording
 
 from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.beliefs import Beliefs, Knowledge
-from fedkoopman.data.estimator import Estimator
+from fedkoopman.data.filter_beliefs import Beliefs
 from fedkoopman.data.triage import held_out, holds_out
-from fedkoopman.deploy.site import live
 from fedkoopman.deploy.site.buffer import Buffer
+from fedkoopman.deploy.site.estimating import Estimating
 from fedkoopman.deploy.site.live import Live
 from fedkoopman.deploy.site.store import Store, StoreError
 
@@ -39,7 +38,8 @@ class Site:
         self.restart()
 
     def restart(self) -> None:
-        self.intake = Live(self.file, self.study, self.store, 0.0)
+        work = Estimating(self.file, self.study)
+        self.intake = Live(self.file, self.study, self.store, work, 0.0)
 
     def kinds(self) -> dict[str, str]:
         with self.store.looking() as c:
@@ -257,26 +257,25 @@ def test_noise_is_estimated_anew_when_there_is_twice_as_much(
     auto(site)
     seen = []
 
-    def estimator_of(study: Any, system: Any, known: Knowledge) -> Estimator:
-        seen.append(len(known.site.files()))
+    def learn(files: list[str], held_out: list[str]) -> Beliefs:
+        seen.append(len(files))
         noise = np.eye(2) / len(seen)
-        beliefs = Beliefs(noise, 1e-6 * np.eye(2), np.zeros(2), np.eye(2))
-        return Estimator(study, system, known.sensor, known.site, beliefs)
+        return Beliefs(noise, 1e-6 * np.eye(2), np.zeros(2), np.eye(2))
 
-    monkeypatch.setattr(live, "estimator_of", estimator_of)
+    monkeypatch.setattr(site.intake.work, "learn", learn)
     rests_on = []
     for n in range(7):
         write_recording(site.data / f"{n}.csv", n)
         site.intake.scan()
-        estimator, samples = site.intake.remembered_noise()  # type: ignore[misc]
+        beliefs, samples = site.intake.remembered_noise()  # type: ignore[misc]
         rests_on.append(samples // SAMPLES)
-        np.testing.assert_array_equal(estimator.beliefs.observation_noise, np.eye(2) / len(seen))
+        np.testing.assert_array_equal(beliefs.observation_noise, np.eye(2) / len(seen))
     assert seen == [1, 3, 6]  # each time of all files, of which every third is held out
     assert rests_on == [1, 1, 2, 2, 2, 4, 4]
     site.restart()
     again = site.intake.remembered_noise()
     assert again is not None
-    np.testing.assert_array_equal(again[0].beliefs.observation_noise, np.eye(2) / 3)
+    np.testing.assert_array_equal(again[0].observation_noise, np.eye(2) / 3)
 
 
 @pytest.mark.slow  # half a minute where nothing is compiled yet
@@ -287,7 +286,7 @@ def test_noise_is_estimated_from_the_first_files(site: Site) -> None:
         site.intake.scan()
     remembered = site.intake.remembered_noise()
     assert remembered is not None
-    noise = np.diag(remembered[0].beliefs.observation_noise)
+    noise = np.diag(remembered[0].observation_noise)
     assert np.all((noise > 3e-5) & (noise < 3e-4))
 
 

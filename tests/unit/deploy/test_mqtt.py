@@ -35,6 +35,7 @@ from fedkoopman.deploy.provisioning.certificates import authority, server_certif
 from fedkoopman.deploy.site import mqtt as receiving_module
 from fedkoopman.deploy.site.agent import Agent
 from fedkoopman.deploy.site.buffer import Buffer
+from fedkoopman.deploy.site.estimating import Estimating
 from fedkoopman.deploy.site.live import Live
 from fedkoopman.deploy.site.mqtt import Receiver
 from fedkoopman.deploy.site.mqtt_journal import Arrived
@@ -116,7 +117,8 @@ def test_what_is_published_is_taken_and_what_is_bad_is_told(
     assert [line.partition(": ")[2] for line in status["messages_set_aside"]] == [
         line.partition("set aside: ")[2] for line in lines
     ]
-    intake = Live(site, make_study(tmp_path, sites__arrivals="live"), store, 0.0)
+    study = make_study(tmp_path, sites__arrivals="live")
+    intake = Live(site, study, store, Estimating(site, study), 0.0)
     assert intake.scan()
     assert Buffer(store).account().delivered == 60
     assert intake.aside() == {}
@@ -387,7 +389,8 @@ def test_kills_of_receiver_and_broker_neither_lose_nor_double(
         receiver.wait(30)
     assert sorted(samples(site)) == list(range(sent)), log.read_text()
     with Store(state) as store:
-        Live(site, make_study(tmp_path, sites__arrivals="live"), store, 0.0).scan()
+        study = make_study(tmp_path, sites__arrivals="live")
+        Live(site, study, store, Estimating(site, study), 0.0).scan()
         with store.looking() as c:
             kinds = dict(c.execute("SELECT kind, total(samples) FROM segments GROUP BY kind"))
             assert c.execute("SELECT reason FROM mqtt_aside").fetchall() == []

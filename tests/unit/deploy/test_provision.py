@@ -139,11 +139,29 @@ def test_a_revoked_site_loses_kit_and_code_and_keeps_its_place(study: Path) -> N
     assert not (done.fleet / "kits" / "b.kit").exists()
     assert "b " not in (done.fleet / "codes.txt").read_text()
     assert provision(study, revoke=["b"]).said == ("b was revoked already",)
-    with pytest.raises(InputError, match=r"revoked on .*: enrol it under another name"):
-        provision(study, ["b"])
     assert provision(study, ["b-2"]).roster.site("b-2").identity == 3
     with pytest.raises(InputError, match="unknown site 'x'"):
         provision(study, revoke=["x"])
+
+
+def test_a_revoked_site_comes_back_to_its_place_with_a_new_key(study: Path, tmp_path: Path) -> None:
+    done = provision(study, ["a", "b", "c"])
+    old, kit = keys_of(done)["b"], (done.fleet / "kits" / "b.kit").read_bytes()
+    code, public = done.codes["b"], done.roster.site("b").public_key
+    provision(study, revoke=["b"])
+    # As if the call that revoked it had been killed before it deleted the kit.
+    (done.fleet / "kits" / "b.kit").write_bytes(kit)
+    with (done.fleet / "codes.txt").open("a") as codes:
+        codes.write(f"b {code}\n")
+    again = provision(study, ["b"])
+    assert [site.name for site in again.roster.active] == ["a", "b", "c"]
+    assert again.roster.site("b").identity == 1
+    assert again.roster.site("b").public_key != public
+    assert keys_of(again)["b"] != old and again.codes["b"] != code
+    assert any("taken back to its old place" in line for line in again.said)
+    opened = open_kit(done.fleet / "kits" / "b.kit", tmp_path / "b", again.codes["b"])
+    assert (opened.identity, opened.clients) == (1, 3)
+    assert not any("taken back" in line for line in provision(study, ["b"]).said)
 
 
 def test_renewing_makes_a_new_certificate_of_the_same_authority(study: Path) -> None:

@@ -43,7 +43,7 @@ def nginx_command(fleet: Path) -> list[str]:
 
 
 class Upstream(ThreadingHTTPServer):
-    """Stands where the SuperLink does, and remembers what reached it."""
+    """Stands where the server loop does, and remembers what reached it."""
 
     daemon_threads = True
     request_queue_size = 256
@@ -59,6 +59,23 @@ class Upstream(ThreadingHTTPServer):
 
     def handle_error(self, *_: object) -> None:
         pass
+
+
+class SocketUpstream(Upstream):
+    """The same at a Unix socket."""
+
+    address_family = socket.AF_UNIX
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        super().__init__(None)
+
+    def server_bind(self) -> None:
+        self.socket.bind(str(self.path))
+        self.server_name, self.server_port = "localhost", 0
+
+    def get_request(self) -> tuple[socket.socket, tuple[str, int]]:
+        return self.socket.accept()[0], ("", 0)
 
 
 class Recorder(BaseHTTPRequestHandler):
@@ -127,18 +144,18 @@ def certified(folder: Path) -> None:
 
 @contextmanager
 def running(fleet: Path, secure: bool = True, **options: int) -> Iterator[Front]:
-    """nginx as a process, before an upstream in this one."""
+    """nginx as a process, before an upstream in this one: with TLS, or at a Unix socket."""
     certified(fleet)
-    context = None
     if secure:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(fleet / "server.crt", fleet / "server.key")
-    upstream = Upstream(context)
+        upstream = Upstream(context)
+    else:
+        upstream = SocketUpstream(fleet / "server.sock")
     threading.Thread(target=upstream.serve_forever, daemon=True).start()
     port = free_port()
-    conf = nginx_conf(
-        fleet, "127.0.0.1", port, upstream.server_port, secure_upstream=secure, **options
-    )
+    place = upstream.server_port if secure else fleet / "server.sock"
+    conf = nginx_conf(fleet, "127.0.0.1", port, place, **options)
     (fleet / "nginx.conf").write_text(conf)
     process = subprocess.Popen(nginx_command(fleet), stderr=subprocess.PIPE)
     try:
@@ -165,10 +182,11 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 
 @needs_nginx
-@pytest.mark.parametrize("secure", [True, False], ids=["https", "http"])
+@pytest.mark.parametrize("secure", [True, False], ids=["https", "socket"])
 def test_nginx_accepts_the_configuration(tmp_path: Path, secure: bool) -> None:
     certified(tmp_path)
-    conf = nginx_conf(tmp_path, superlink_port=22001, public_port=22002, secure_upstream=secure)
+    upstream = 22001 if secure else tmp_path / "server.sock"
+    conf = nginx_conf(tmp_path, upstream=upstream, public_port=22002)
     (tmp_path / "nginx.conf").write_text(conf)
     command = nginx_command(tmp_path)
     done = subprocess.run([command[0], "-t", *command[1:5]], capture_output=True, text=True)
@@ -177,7 +195,7 @@ def test_nginx_accepts_the_configuration(tmp_path: Path, secure: bool) -> None:
 
 
 @needs_nginx
-def test_a_fleets_path_reaches_the_superlink_with_its_headers(front: Front) -> None:
+def test_a_fleets_path_reaches_the_server_with_its_headers(front: Front) -> None:
     status = front.ask(PULL, body=b"abc", flwr_public_key="key", flwr_signature="sign")
     assert status == 200
     method, path, headers, length = front.seen[-1]
@@ -188,7 +206,7 @@ def test_a_fleets_path_reaches_the_superlink_with_its_headers(front: Front) -> N
 
 
 @needs_nginx
-def test_plain_http_upstream_works_too(tmp_path: Path) -> None:
+def test_an_upstream_at_a_socket_works_too(tmp_path: Path) -> None:
     with running(tmp_path, secure=False) as front:
         assert front.ask() == 200
 
@@ -359,17 +377,16 @@ def test_a_flood_is_answered_by_try_again(tmp_path: Path) -> None:
 
 
 @needs_nginx
-def test_a_superlink_that_is_away_is_answered_by_try_again(tmp_path: Path) -> None:
+def test_a_server_that_is_away_is_answered_by_try_again(tmp_path: Path) -> None:
     with running(tmp_path) as front:
-        assert front.ask() == 200
         front.upstream.shutdown()
         front.upstream.socket.close()
         assert front.ask() == 502
 
 
 @needs_nginx
-def test_a_false_superlink_gets_nothing(tmp_path: Path) -> None:
-    """Who took the SuperLink's port on the machine has not the fleet's certificate."""
+def test_a_false_server_gets_nothing(tmp_path: Path) -> None:
+    """Who took the server's port on the machine has not the fleet's certificate."""
     with running(tmp_path) as front:
         other = tmp_path / "other"
         other.mkdir()

@@ -44,6 +44,16 @@ def test_a_name_is_given_once_even_to_a_revoked_site() -> None:
         roster.revoke("a", WHEN)
 
 
+def test_only_a_revoked_site_is_taken_back_and_only_with_another_key() -> None:
+    roster = roster_of("a", "b")
+    with pytest.raises(InputError, match="b is not revoked"):
+        roster.taken_back("b", "another", WHEN)
+    gone = roster.revoke("b", WHEN)
+    with pytest.raises(InputError, match="needs a new key"):
+        gone.taken_back("b", gone.site("b").public_key, WHEN)
+    assert gone.taken_back("b", "another", WHEN).site("b") == Enrolled("b", 1, "another", WHEN)
+
+
 def test_an_unknown_site_is_told_with_the_nearest() -> None:
     with pytest.raises(InputError, match="unknown site 'lab-x': did you mean 'lab-a'"):
         roster_of("lab-a").revoke("lab-x", WHEN)

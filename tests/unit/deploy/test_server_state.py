@@ -59,7 +59,7 @@ def test_what_was_saved_is_there_again(study: Study, parts: Problem, tmp_path: P
         directory.append({"slot": 2, "seconds": 2.0})  # which no checkpoint knows
     with ServerDirectory.open(tmp_path / "out", study, parts, LABS) as directory:
         state = directory.restore()
-        assert directory.records == [{"slot": 1, "seconds": 1.0}]
+        assert directory.records() == [{"slot": 1, "seconds": 1.0}]
         assert directory.untrained == SCORES
         directory.name_sites([*LABS, "lab-d"])
     assert set(saved.arrays) == set(state.arrays)

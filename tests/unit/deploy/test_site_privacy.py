@@ -20,7 +20,7 @@ def as_in_a_run(monkeypatch):
 
     def secret(self, slot, base):
         place = self._store.path.parent.name
-        return subseed(self._problem.seed, "privacy", slot, LABS.index(place))
+        return subseed(int(self._study.rpartition(":")[2]), "privacy", slot, LABS.index(place))
 
     monkeypatch.setattr(PrivacyAccount, "secret", secret)
 

@@ -162,6 +162,14 @@ def test_what_sets_a_site_aside_at_once(evidence: Evidence, words: str) -> None:
     assert after["set_aside"].tolist() == [0, 0, 9, 0, 0]
 
 
+def test_who_was_away_for_long_may_come_with_as_much_as_gathered_meanwhile() -> None:
+    much = Evidence(1.0, 300 * 900, harm=0.0, judges=4)
+    away = standings(last=np.array([999.0, 998.0, 50.0, 999.0, 997.0]))
+    after, found = decided(away, 1000, {1: much, 2: much})
+    assert found[2].counts and after["last"][2] == 1000
+    assert found[1].named and "900 times" in found[1].reason
+
+
 def test_small_harm_again_and_again_fills_the_counter() -> None:
     """The others' updates change the loss by 10 % either way; this one's raise it by 30 %."""
     quiet = np.tile([0.1, -0.1, 0.1, -0.1, 0.1, -0.1, 0.1, -0.1], (5, 1))

@@ -83,7 +83,7 @@ def test_a_mean_is_exact_to_its_stated_bound(sites: int) -> None:
         n: (request, Answered(r, k, (n,)))
         for n, (r, k) in enumerate(zip(replies, sizes, strict=True))
     }
-    total = pooled(PROBLEM, wide, asked)
+    total = pooled(wide, asked)
     bound = longest_change(request.arrays)
     allowed = sites * bound * 2.0**-51 / sum(sizes)
     for name, wanted in exact_mean(request, replies, sizes).items():
@@ -93,7 +93,7 @@ def test_a_mean_is_exact_to_its_stated_bound(sites: int) -> None:
     assert allowed < 1e-15  # far below what float32 can hold
     assert total.samples == sum(sizes) and total.clients == tuple(range(sites))
     # In float32 it is what the mean of the updates is, to the last bits.
-    narrow = pooled(PROBLEM, SCHEMAS, asked).message.arrays
+    narrow = pooled(SCHEMAS, asked).message.arrays
     for name, leaf in narrow.items():
         mean = sum(
             k * one.arrays[name].astype(float) for one, k in zip(replies, sizes, strict=True)
@@ -114,14 +114,14 @@ def test_sums_over_many_magnitudes_are_exact() -> None:
         for _ in range(7)
     ]
     asked = {n: (Message("measure"), Answered(one, 10, (n,))) for n, one in enumerate(replies)}
-    total = pooled(PROBLEM, SCHEMAS, asked)
+    total = pooled(SCHEMAS, asked)
     for i, got in enumerate(total.message.arrays["s"]):
         wanted = sum(Fraction(float(one.arrays["s"][i])) for one in replies)
         assert abs(Fraction(float(got)) - wanted) <= 7 * 2.0**-101 + 2.0**-51 * abs(float(wanted))
     assert total.message.numbers == {"pairs": sum(one.numbers["pairs"] for one in replies)}
     too_large = Message("sums", {"s": np.full(6, 2.0**101)}, {"pairs": 1.0})
     with pytest.raises(InputError, match="choose larger units"):
-        pooled(PROBLEM, SCHEMAS, {0: (Message("measure"), Answered(too_large, 1, (0,)))})
+        pooled(SCHEMAS, {0: (Message("measure"), Answered(too_large, 1, (0,)))})
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -129,7 +129,7 @@ def test_no_number_of_sites_overflows(sign: int) -> None:
     """The largest change from the largest number of samples, of four million sites."""
     random = np.random.default_rng(1)
     request = Message("train", weights(random))
-    layout = layout_of(PROBLEM, SCHEMAS, request)
+    layout = layout_of(SCHEMAS, request)
     far = {name: leaf.copy() for name, leaf in request.arrays.items()}
     far["a"][0] += np.float32(sign * layout.longest)
     one = layout.encoded(request, Message("update", far), MOST_SAMPLES)
@@ -146,7 +146,7 @@ def test_no_number_of_sites_overflows(sign: int) -> None:
 def test_sites_shorten_their_changes_and_longer_sums_are_refused() -> None:
     random = np.random.default_rng(2)
     request = Message("train", weights(random))
-    layout = layout_of(PROBLEM, SCHEMAS, request)
+    layout = layout_of(SCHEMAS, request)
     norm = math.sqrt(sum(float((x.astype(float) ** 2).sum()) for x in request.arrays.values()))
     assert 10 * norm <= layout.longest < 20 * norm and math.frexp(layout.longest)[0] == 0.5
     huge = Message("update", {name: leaf * 1000 for name, leaf in request.arrays.items()})
@@ -166,7 +166,7 @@ def test_sites_shorten_their_changes_and_longer_sums_are_refused() -> None:
     with pytest.raises(InputError, match="words"):
         layout.decoded(request, honest[:-1], 3)
     with pytest.raises(InputError, match="every single 'one'"):
-        layout_of(PROBLEM, SCHEMAS, Message("single"))
+        layout_of(SCHEMAS, Message("single"))
 
 
 def test_an_algorithm_that_needs_single_replies_is_refused() -> None:

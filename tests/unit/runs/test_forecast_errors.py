@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedkoopman.data.estimator import HeldOut
+from fedkoopman.data.triage import HeldOut
 from fedkoopman.koopman.kinds.edmd import EDMD
 from fedkoopman.runs import forecast_errors
 from fedkoopman.runs.forecast_errors import HORIZONS, diverged, errors_of, holding, rollout_of

@@ -94,25 +94,41 @@ class FleetDirectory:
     def enrolled(
         self, roster: Roster, study: Study, files: Files, names: Sequence[str], now: datetime
     ) -> tuple[Roster, dict[str, str], list[str]]:
-        """Enrol new sites; those enrolled before keep what they have."""
-        new = [name for name in names if name not in roster.names]
-        said = _spare(study, roster, new)
-        clients = max(study.clients.count, len(roster.sites) + len(new))
+        """Enrol new sites; those enrolled before keep what they have.
+
+        A revoked site comes back to its old place, by which the server and its own store know what
+        became of its data; its key is another one, as the old one may be in wrong hands.
+        """
+        gone = [site.name for site in roster.sites if site.revoked]
+        new = [name for name in names if name not in roster.names or name in gone]
+        said = _spare(study, roster, [name for name in new if name not in gone])
+        added = [name for name in new if name not in gone]
+        clients = max(study.clients.count, len(roster.sites) + len(added))
         private_directory(self.path / "kits")
         made = {}
         for name in new:
             keys: dict[str, bytes] = {}
             code = None
+            back = name in gone
+            identity = roster.site(name).identity if back else len(roster.sites)
             if roster.secure:
                 keys, code = self._begun(name)
+                if back and keys["node.pub"].decode().strip() == roster.site(name).public_key:
+                    self.forget(name)  # left by a killed call that revoked it
+                    keys, code = self._begun(name)
                 made[name] = code
-            identity = len(roster.sites)
             content = kit_content(files, name, identity, clients, study.digest(), keys)
             seal(content, self._kit(name), code)
             public = keys["node.pub"].decode().strip() if keys else ""
-            roster = roster.add(name, public, now.isoformat(timespec="seconds"))
+            enrol = roster.taken_back if back else roster.add
+            roster = enrol(name, public, now.isoformat(timespec="seconds"))
             roster.save(self.path)
         said += [f"made {shown(self._kit(name))}" for name in new]
+        said += [
+            f"{name} is taken back to its old place, with a new key: hand it the new kit"
+            for name in new
+            if name in gone
+        ]
         old = [name for name in names if name not in new]
         if old:
             said.append(f"enrolled before, and left as they were: {', '.join(old)}")
@@ -138,7 +154,7 @@ class FleetDirectory:
             what = "its code in codes.txt" if code is None else shown(self._kit(name))
             raise InputError(
                 f"the kit of {name} cannot be made anew without {what}: put it back from a backup, "
-                f"or --revoke {name} and enrol the site under another name"
+                f"or --revoke {name}, and enrol it again with --sites {name}, which makes a new key"
             )
         return self._with_keys(read_kit(self._kit(name), code))
 

@@ -106,8 +106,9 @@ def provision(
     """Make a fleet, or bring one up to date.
 
     Arguments:
-        sites: names of sites to enrol; None takes them from the study's site files, if they are on
-            this machine and neither revoke nor renew is given.
+        sites: names of sites to enrol, also of revoked ones that come back; None takes them from
+            the study's site files, if they are on this machine and neither revoke nor renew is
+            given; those that were revoked stay so.
         fleet: the directory; `fleet` beside the study by default.
         hosts: names and addresses by which sites reach the server.
         insecure: no keys and no TLS, for one machine.
@@ -176,12 +177,6 @@ def _check_agreement(
                 "give --sites NAME,NAME"
             )
         return
-    for name in sites:
-        if name in roster.names and roster.site(name).revoked:
-            raise InputError(
-                f"site {name} was revoked on {roster.site(name).revoked[:10]}: enrol it under "
-                "another name, with which it gets a new key"
-            )
     order = [*roster.names, *(name for name in sites if name not in roster.names)]
     expected = list(known[: len(order)])
     if expected and order[: len(expected)] != expected:

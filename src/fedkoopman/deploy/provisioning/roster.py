@@ -105,6 +105,16 @@ class Roster:
             raise InputError(f"site {name} {'lacks' if self.secure else 'has'} a key: give one")
         return replace(self, sites=(*self.sites, Enrolled(name, len(self.sites), public_key, when)))
 
+    def taken_back(self, name: str, public_key: str, when: str) -> "Roster":
+        """The roster with a revoked site enrolled again, in its old place and with a new key."""
+        gone = self.site(name)
+        if not gone.revoked:
+            raise InputError(f"site {name} is not revoked: it takes part with the kit that it has")
+        if self.secure and public_key in ("", gone.public_key):
+            raise InputError(f"site {name} needs a new key: the old one was revoked")
+        again = replace(gone, public_key=public_key, added=when, revoked="")
+        return replace(self, sites=tuple(again if one is gone else one for one in self.sites))
+
     def revoke(self, name: str, when: str) -> "Roster":
         """The roster with a site revoked; the site keeps its place."""
         gone = self.site(name)

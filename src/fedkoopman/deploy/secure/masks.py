@@ -104,14 +104,14 @@ def opened(key: bytes, secret: bytes, about: str) -> bytes:
 
 def split(secret: bytes, threshold: int, places: Sequence[str]) -> dict[str, bytes]:
     """Shares of a secret, one per place; so many of them give it back, fewer say nothing."""
-    from flwr.common.secure_aggregation.crypto.shamir import create_shares
+    from fedkoopman.deploy.flower.internals import create_shares
 
     return dict(zip(places, create_shares(secret, threshold, len(places)), strict=True))
 
 
 def rejoined(shares: Mapping[str, bytes], threshold: int) -> bytes:
     """The secret of which these are shares, by who gave them."""
-    from flwr.common.secure_aggregation.crypto.shamir import combine_shares
+    from fedkoopman.deploy.flower.internals import combine_shares
 
     if len(shares) < threshold:
         raise InputError(f"there are {len(shares)} shares of a secret, and {threshold} are needed")

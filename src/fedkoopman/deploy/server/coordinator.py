@@ -12,8 +12,9 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from fedkoopman.deploy.server.server_state import ServerDirectory, ServerState, 
 from fedkoopman.deploy.server.standings import (
     Counted,
     all_struck,
+    away_before,
     counted,
     first_requests,
     heard,
@@ -115,8 +117,8 @@ class Coordinator:
         """All slots that are left, and the end."""
         state = self._directory.restore()
         self._before = state.seconds
-        if self._directory.records:
-            self._told(self._directory.records[-1])
+        if self._directory.last is not None:
+            self._told(self._directory.last)
         try:
             if (summary := finished_before(self._directory.path)) is not None:
                 self._finished_again(state)
@@ -186,22 +188,26 @@ class Coordinator:
 
     def _first_round(self, state: ServerState, slot: int) -> Answers:
         """Acknowledge, score and poll; at first, all who are expected are waited for."""
-        questions = first_requests(state, self._model(state))
+        questions, least = first_requests(state, self._model(state)), self._study.clients.least
+        lacking: Callable[[set[str]], Sequence[str]] | None = None
+        patience = math.inf
         if math.isnan(self._origin):
             patience = self._patience[0] if state.slot else math.inf
-            found = self._rounds.gather(slot, questions, self._lacking, patience)
+            lacking = partial(self._lacking, gone=away_before(state, self._rounds.roster))
+        found = self._rounds.gather(
+            slot, questions, lacking, patience, least, lambda: self._show("polling", state)
+        )
+        if math.isnan(self._origin):
             self._origin = time.monotonic()
-        else:
-            found = self._rounds.gather(slot, questions)
         names = self._rounds.roster.names
         if len(names) != self._problem.clients:
             self._problem = self._problem_of(len(names))
             self._directory.name_sites(names)
         return found
 
-    def _lacking(self, answered: set[str]) -> list[str]:
-        """Whom to wait for before the first slot."""
-        names = [site.name for site in self._rounds.roster.active]
+    def _lacking(self, answered: set[str], gone: Collection[str]) -> list[str]:
+        """Whom to wait for before the first slot of this process; not for those that were gone."""
+        names = [site.name for site in self._rounds.roster.active if site.name not in gone]
         enough = len(names) if self._wait_for is None else min(self._wait_for, len(names))
         return [] if len(answered) >= enough else [n for n in names if n not in answered]
 

@@ -130,9 +130,10 @@ def results(
         )
     learned = problem.algorithm.model(problem, state.arrays)
     private = {"privacy": more["privacy"]} if "privacy" in more else None
-    model = finished_model(study, problem, learned, directory.records, list(used.values()), private)
-    records, untrained = {study.seed: directory.records}, {study.seed: directory.untrained}
-    summary = summarise(study, records, untrained, state.seconds, names)
+    records = directory.records()
+    model = finished_model(study, problem, learned, records, list(used.values()), private)
+    untrained = {study.seed: directory.untrained}
+    summary = summarise(study, {study.seed: records}, untrained, state.seconds, names)
     summary |= {"sites": tables, "parameters": {}, **more}
     directory.finish(model, rollout_of(problem, model), summary)
     return summary

@@ -1,7 +1,8 @@
 """One round of messages to the sites: whom to ask, requests out, replies in and checked.
 
 A site that does not answer costs the others one deadline, not one per slot: while it stays silent
-it is asked less and less often, until it reconnects or answers.
+it is asked less and less often, until it reconnects or answers. One that is not connected costs
+nothing, however long it is away.
 """
 
 import math
@@ -41,6 +42,7 @@ from fedkoopman.deploy.wire import (
     encode_requests,
 )
 from fedkoopman.errors import InputError, short
+from fedkoopman.federation.messages import Message
 
 REPLY_KINDS: dict[type, type] = {
     Poll: Polled,
@@ -54,8 +56,9 @@ REPLY_KINDS: dict[type, type] = {
 }
 STOP_CHECK = 0.2
 """Seconds between looks at the stop event."""
-RAREST = 8
-"""A silent site that is connected is asked in every eighth slot at least."""
+RAREST = 1024
+"""A silent site that is connected is asked at least once in so many slots. Until then it is asked
+again after as many slots as it has been silent for: k silent slots cost log₂ k deadlines."""
 PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to reach any site, at first and after many."""
 
@@ -122,6 +125,10 @@ class Rounds:
         """Look who is enrolled and who is online."""
         self.roster = self._load()
         nodes = dict(self.fleet.online())
+        for site in self.roster.sites:
+            if site.revoked and self.seen.pop(site.name, {}):
+                self._ask_from.pop(site.name, None)
+                self.over(f"site {site.name}")
         for site in self.roster.active:
             name = site.name
             about = self.seen.setdefault(name, {"online": False, "missed": 0, "trouble": ""})
@@ -137,13 +144,17 @@ class Rounds:
         requests: Callable[[str], Sequence[Request]],
         lacking: Callable[[set[str]], Sequence[str]] | None = None,
         patience: float = math.inf,
+        least: int = 1,
+        waiting: Callable[[], None] = lambda: None,
     ) -> Answers:
-        """Ask all sites that can be reached; waits until at least one has answered.
+        """Ask all sites that can be reached; waits until enough of them have answered.
 
         Arguments:
             requests: what a site is asked.
             lacking: given who has answered, whom to wait for; None: ask once.
             patience: seconds after which `lacking` no longer counts.
+            least: sites that must have answered and still be there, however long that takes.
+            waiting: is called whenever there are too few, before it is tried again.
         """
         found, answered = Answers(), set[str]()
         began, wait = time.monotonic(), PAUSE
@@ -159,17 +170,29 @@ class Rounds:
             }
             waited_for = list(lacking(answered)) if lacking else []
             late = time.monotonic() - began > patience
-            if answered and (late or not waited_for):
+            here = [name for name in answered if name in self._nodes]
+            enough = len(here) >= least if least > 1 else bool(answered)
+            if enough and (late or not waited_for):
                 self.over("waiting")
                 if waited_for:
                     self._say(f"going on without {', '.join(waited_for)}")
                 return found
-            names = waited_for or [site.name for site in self.roster.active]
-            self.say_once(
-                f"waiting for {', '.join(names) or 'sites to be enrolled'}", about="waiting"
-            )
+            self.say_once(f"waiting for {self._missed(waited_for, here, least)}", about="waiting")
+            waiting()
             self.pause(wait)
             wait = min(1.5 * wait, LONGEST_PAUSE)
+
+    def _missed(self, waited_for: Sequence[str], here: Sequence[str], least: int) -> str:
+        """What a slot waits for, in words."""
+        if waited_for:
+            return ", ".join(waited_for)
+        names = [site.name for site in self.roster.active if site.name not in here]
+        if least > 1:
+            return (
+                f"sites: {len(here)} can be reached, and the study needs {least} (clients.least); "
+                f"away: {', '.join(names) or 'nobody, enrol more'}"
+            )
+        return ", ".join(names) or "sites to be enrolled"
 
     def _reachable(self, slot: int, everybody: bool) -> list[Enrolled]:
         """Sites that are asked in a slot: those online, but silent ones only now and then."""
@@ -254,7 +277,13 @@ def ask(
     found = Answers()
     if not requests:
         return found
-    bodies = {site: encode_requests(envelope, batch) for site, batch in requests.items()}
+    made: dict[Any, bytes] = {}
+    bodies = {}
+    for site, batch in requests.items():
+        same = tuple(map(_what, batch))
+        if same not in made:
+            made[same] = encode_requests(envelope, batch)
+        bodies[site] = made[same]
     for site, reply in _exchange(fleet, bodies, deadline, stop):
         if site not in requests or site in found.replies:
             continue
@@ -272,6 +301,19 @@ def ask(
             found.failures[site] = refusals[0].reason
         found.replies[site] = replies
     return found
+
+
+def _what(request: Request) -> Any:
+    """The same for requests with the same content, so that a model that goes to thousands of sites
+    is encoded, and held, once; by the arrays' place in memory, while they are there."""
+    match request:
+        case Ask(slot, Message(kind, arrays, numbers)):
+            return Ask, slot, kind, id(arrays), tuple(sorted(numbers.items()))
+        case Evaluate(slot, model, measure):
+            return Evaluate, slot, id(model), measure
+        case Acknowledge() | Poll():
+            return request
+    return id(request)
 
 
 def site_of(body: bytes) -> str:

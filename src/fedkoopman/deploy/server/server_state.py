@@ -7,17 +7,18 @@ the slot, which waits for the scores that come with the next round. All of it is
 no crash can come between two parts of it.
 """
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from fedkoopman.config.study import Study
 from fedkoopman.deploy.server.validation import Accepted
 from fedkoopman.durable import write_whole
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, system_error
 from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Arrays
 from fedkoopman.federation.slot import State
@@ -101,6 +102,9 @@ class Standing:
         return replace(self, strikes=0, set_aside=0)
 
 
+KNOWN = {one.name for one in fields(Standing)}
+
+
 @dataclass(frozen=True)
 class ServerState:
     """What the next slot needs.
@@ -144,8 +148,8 @@ class ServerDirectory:
         self._files: SeedDirectory = directory.of_seed(seed)
         self.untrained: dict[str, Any] = {}
         """Scores of the first model."""
-        self.records: list[dict[str, Any]] = []
-        """Of all slots that are scored."""
+        self.last: dict[str, Any] | None = None
+        """The record of the last slot that is scored; all of them are on the disk only."""
 
     @classmethod
     @contextmanager
@@ -163,7 +167,8 @@ class ServerDirectory:
 
     def restore(self) -> ServerState:
         """The last checkpoint's state; of a new run, the untrained model."""
-        state, self.untrained, self.records = self._files.restore()
+        state, self.untrained, records = self._files.restore()
+        self.last = records[-1] if records else None
         if state is None:
             return ServerState(0, self._problem.algorithm.begin(self._problem))
         extra = self._files.extra
@@ -189,7 +194,7 @@ class ServerDirectory:
         """Write a checkpoint; when this returns, it outlasts a power cut."""
         extra = {
             "format": FORMAT,
-            "sites": {name: asdict(standing) for name, standing in state.sites.items()},
+            "sites": {name: dict(vars(standing)) for name, standing in state.sites.items()},
             "updates": [list(one) for one in state.updates],
             "scores": state.scores,
             "pending": state.pending,
@@ -205,7 +210,15 @@ class ServerDirectory:
     def append(self, record: Mapping[str, Any]) -> None:
         """Add a scored slot's record."""
         self._files.append(dict(record))
-        self.records.append(dict(record))
+        self.last = dict(record)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Of all slots that are scored."""
+        path = self._files.path / "records.jsonl"
+        try:
+            return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        except OSError as error:
+            raise system_error(f"cannot read {path}", error) from error
 
     def name_sites(self, names: Sequence[str]) -> None:
         """Keep who is meant by the numbers in records."""
@@ -227,5 +240,4 @@ def server_secret(directory: Path) -> bytes:
 
 def _standing(about: Mapping[str, Any]) -> Standing:
     """What a checkpoint says of a site; fields that it does not know yet are blank."""
-    known = {f.name for f in fields(Standing)}
-    return Standing(**{name: value for name, value in about.items() if name in known})
+    return Standing(**{name: value for name, value in about.items() if name in KNOWN})

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from fedkoopman.deploy.provisioning.roster import Roster
 from fedkoopman.deploy.server.rounds import Answers
-from fedkoopman.deploy.server.server_state import STRIKES, ServerState
+from fedkoopman.deploy.server.server_state import STRIKES, ServerState, Standing
 from fedkoopman.deploy.server.validation import Accepted, Expected, check_answered, check_polled
 from fedkoopman.deploy.wire import (
     Acknowledge,
@@ -58,6 +59,14 @@ def last_requests(state: ServerState, model: Arrays) -> Requests:
         return batch if standing.set_aside else [*batch, Evaluate(state.slot, model, True)]
 
     return requests
+
+
+def away_before(state: ServerState, roster: Roster) -> set[str]:
+    """Sites that a restarted server need not wait for: they were missing in its last slot."""
+    if state.pending is None:
+        return set()
+    known, missing = len(state.pending["buffered"]), state.pending.get("missing", ())
+    return {one.name for one in roster.sites if one.identity >= known or one.identity in missing}
 
 
 def judged(
@@ -115,7 +124,7 @@ def counted(
     Arguments:
         drawn: whether at most one segment arrives per slot.
     """
-    polled, arrived = Counted(), list[str]()
+    polled, arrived, changes = Counted(), list[str](), dict[str, Standing]()
     state, lines = all_struck(state, answers.broken, slot)
     for name, replies in answers.replies.items():
         for reply in replies:
@@ -129,9 +138,8 @@ def counted(
             before = state.of(name)
             if reply.buffered > before.buffered:
                 arrived.append(name)
-            after = replace(before, buffered=reply.buffered, segments=reply.segments)
-            state = state.with_sites({name: after})
-    return state, polled, arrived, lines
+            changes[name] = replace(before, buffered=reply.buffered, segments=reply.segments)
+    return state.with_sites(changes), polled, arrived, lines
 
 
 def settled(
@@ -143,7 +151,7 @@ def settled(
         judged: by site.
         spending: sites that were asked for what spends their data.
     """
-    lines: list[str] = []
+    changes: dict[str, Standing] = {}
     for site, one in judged.items():
         standing = state.of(site)
         if one.answered:
@@ -152,11 +160,9 @@ def settled(
             standing = standing.accepted(slot, one.samples, site in spending)
         elif one.answered and site in spending:
             standing = standing.spent(slot, one.samples)
-        state = state.with_sites({site: standing})
-        if one.reason:
-            state, said = struck(state, site, slot, one.reason)
-            lines += said
-    return state, lines
+        changes[site] = standing
+    broken = {site: one.reason for site, one in judged.items() if one.reason}
+    return all_struck(state.with_sites(changes), broken, slot)
 
 
 def trusted(

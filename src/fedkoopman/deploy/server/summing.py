@@ -141,7 +141,7 @@ def sum_of(
     session = Session(rounds, slot, {name: place for name, (place, _, _) in asked.items()})
     requests = {str(place): message for place, _, message in asked.values()}
     first = next(iter(requests.values()))
-    layout = layout_of(problem, schemas, first)
+    layout = layout_of(schemas, first)
     try:
         _agree(session, slot, passed)
         vectors = _vectors(session, slot, requests, layout.kind)

@@ -1,8 +1,9 @@
 """The site agent: it alone touches a site's data, and answers a closed list of requests.
 
-`agent_process` runs it as a process.
+`agent_process` runs it as a process, which leaves what needs JAX to another one (`worker`).
 
-It owns the data folder, the store and the ledger, and keeps compiled code warm. Whoever reaches its
+It owns the data folder, the store and the ledger, and has computed
+what it is asked for. Whoever reaches its
 socket can ask for what stands in `deploy.wire` and nothing else: how much waits, an answer of the
 study's algorithm, scores. Every message is checked, limited in rate and size, and logged; every
 answer is in the ledger before it leaves.
@@ -13,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
@@ -22,6 +23,7 @@ from fedkoopman.deploy.provisioning.kit_content import check_servable
 from fedkoopman.deploy.site.ledger import Ledger
 from fedkoopman.deploy.site.site_socket import Rate
 from fedkoopman.deploy.site.store import Store, StoreError, now
+from fedkoopman.deploy.site.worker import WorkerFailed
 from fedkoopman.deploy.wire import (
     Acknowledge,
     Acknowledged,
@@ -44,6 +46,9 @@ from fedkoopman.deploy.wire import (
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.version import NUMERICS, __version__
 
+if TYPE_CHECKING:
+    from fedkoopman.deploy.site.work import Work
+
 LOG = logging.getLogger("fedkoopman.agent")
 RATE, BURST = 20.0, 40
 """Messages per second, and how many at once after a rest."""
@@ -60,6 +65,7 @@ class Agent:
         clients: int,
         state: Path,
         *,
+        work: "Work | None" = None,
         settle: float = 2.0,
         agreed: Callable[[], str] = lambda: "",
         progress: Callable[[int, int], None] = lambda *_: None,
@@ -69,6 +75,7 @@ class Agent:
         Arguments:
             site, study: what the site has, and what it takes part in.
             identity: its place among all sites, from 0.
+            work: what computes; None: this process does.
             settle: seconds for which a file must not have changed before it is read.
             agreed: tells why the site does not consent to the study, or nothing; it is asked before
                 every answer.
@@ -89,7 +96,12 @@ class Agent:
             if self.store.begin_study(self.envelope.study):
                 LOG.warning("a new study: data and slots of the one before are forgotten")
             self.ledger = Ledger(self.store)
-            self._prepare(site, identity, clients, settle, progress)
+            if work is None:
+                from fedkoopman.deploy.site.work import Work
+
+                work = Work(site, study, identity, clients)
+            self.work = work
+            self._prepare(site, identity, settle, progress)
         except BaseException:
             self.store.close()
             raise
@@ -98,11 +110,11 @@ class Agent:
         self,
         site: SiteFile,
         identity: int,
-        clients: int,
         settle: float,
         progress: Callable[[int, int], None],
     ) -> None:
-        """Load what computes, and read what was recorded."""
+        """Load what is needed, and read what was recorded."""
+        from fedkoopman.deploy.site.answers import HeldOutScores, SiteAnswers
         from fedkoopman.deploy.site.buffer import Buffer
         from fedkoopman.deploy.site.comparing import SiteComparison
         from fedkoopman.deploy.site.intake import Drawn, Intake
@@ -110,11 +122,11 @@ class Agent:
         from fedkoopman.deploy.site.masking import SiteMasking
         from fedkoopman.deploy.site.mqtt import Receiver
         from fedkoopman.deploy.site.privacy import PrivacyAccount
-        from fedkoopman.deploy.site.work import HeldOutScores, SiteAnswers, Work
         from fedkoopman.federation.arrivals import succeeded
         from fedkoopman.federation.slot import looks_again
 
         study, live = self.study, self.study.sites.arrivals == "live"
+        facts = self.work.facts()
         self.intake: Intake
         self.receiver: Receiver | None = None
         if site.mqtt.host and not live:
@@ -123,35 +135,36 @@ class Agent:
                 'only what was recorded before: ask for a study with "live", or remove the section'
             )
         if live:
-            self.intake = Live(site, study, self.store, settle)
+            self.intake = Live(site, study, self.store, self.work, settle)
             if site.mqtt.host:
-                self.receiver = Receiver(site, self.store, float(self.intake.system.dt))
+                self.receiver = Receiver(site, self.store, facts.dt)
         else:
-            self.intake = drawn = Drawn(site, study, self.store, settle)
+            self.intake = drawn = Drawn(site, study, self.store, self.work, settle)
             drawn.prepare(progress)
-        self.work = Work(study, identity, clients, self.intake.system)
-        chance = self.work.probability
+        chance = facts.probability
         self.buffer = Buffer(
             self.store,
             None if live else lambda slot: succeeded(study.seed, slot, identity, chance),
             repeat=study.sites.repeat and not live,
-            keep=looks_again(self.work.schemas),
-            lasting=any(one.lasting for one in self.work.schemas.values()),
+            keep=looks_again(facts.schemas),
+            lasting=any(one.lasting for one in facts.schemas.values()),
         )
         self.account = PrivacyAccount(
-            self.store, self.work.problem, self.envelope.study, site.privacy.limit
+            self.store, self.work, facts.privacy, self.envelope.study, site.privacy.limit
         )
         self.ledger.about = self.account.words
         self._answers = SiteAnswers(
-            site.name, self.work, self.buffer, self.intake, self.envelope, self.account
-        )
-        self._scores = HeldOutScores(site.name, self.work, self.intake)
+            site.name, self.work, facts.schemas, self.buffer, self.intake, self.envelope,
+            self.account,
+        )  # fmt: skip
+        self._scores = HeldOutScores(study, site.name, self.work, self.intake)
         self.comparison = SiteComparison(
-            site.name, identity, self.work.problem, self.buffer, self.intake
+            site.name, study.slots, self.work, facts.comparison, self.buffer, self.intake
         )
-        schemas = {**self.work.schemas, **self.comparison.schemas}
+        schemas = {**facts.schemas, **facts.comparison}
+        secure = study.aggregation.secure
         self._masking = SiteMasking(
-            site.name, identity, self.work.problem, schemas, self._answered, self.store
+            site.name, identity, secure, schemas, self._answered, self.store
         )
 
     def __enter__(self) -> "Agent":
@@ -163,9 +176,10 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """Let go of the store."""
+        """Let go of the store, and of what computes."""
         with self._turn:
             self.store.close()
+            self.work.close()
 
     def scan(self) -> bool:
         """Look for new files, and tell whether there was anything new."""
@@ -176,7 +190,7 @@ class Agent:
 
     def warm(self) -> None:
         """Have everything compiled before it is asked for."""
-        self.work.warm(self.buffer.account().buffered, self._scores.test_set())
+        self._scores.warm(self.buffer.account().buffered)
 
     def answer(self, body: bytes, peer: str) -> bytes:
         """Answer one message; the answer is in the ledger before it is returned."""
@@ -260,7 +274,8 @@ class Agent:
             return self._refused(error)
         except Exception as error:
             LOG.exception("%s of slot %d failed", kind, request.slot)
-            return self._refused(f"it failed there ({type(error).__name__}): see the agent's log")
+            what = error.kind if isinstance(error, WorkerFailed) else type(error).__name__
+            return self._refused(f"it failed there ({what}): see the agent's log")
         LOG.info("%s of slot %d in %.3f s", kind, request.slot, time.monotonic() - began)
         return reply
 

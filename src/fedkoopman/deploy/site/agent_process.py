@@ -8,7 +8,6 @@ Exit statuses: 0 it was asked to stop, 1 it failed and may be restarted, 2 the i
 import argparse
 import hashlib
 import json
-import logging
 import os
 import platform
 import sys
@@ -20,13 +19,14 @@ from pathlib import Path
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.deploy.provisioning.kit import Kit
 from fedkoopman.deploy.site.agent import Agent
+from fedkoopman.deploy.site.log_lines import LOG, log_lines
 from fedkoopman.deploy.site.site_socket import listening, serve, socket_path
+from fedkoopman.deploy.site.worker import worker_for
 from fedkoopman.deploy.supervisor import exit_status
 from fedkoopman.durable import write_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.signals import stop_requested
 
-LOG = logging.getLogger("fedkoopman.agent")
 STOPPED = 0
 LOOK = 0.5
 """Seconds between two looks at the data folder."""
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="for which a file must not have changed before it is read",
     )  # fmt: skip
     chosen = parser.parse_args(arguments)
-    _log_lines()
+    log_lines()
     return exit_status(
         lambda: _run(chosen.state.absolute(), chosen.settle),
         "out of memory: cut segments by data.longest",
@@ -123,8 +123,10 @@ def _answer(
     _keep_compiled(state)
     began = time.monotonic()
     LOG.info("reading the data of %s", site.name)
+    study, place = kit.study, (kit.identity, kit.clients)
     with Agent(
-        site, kit.study, kit.identity, kit.clients, state,
+        site, study, *place, state,
+        work=worker_for(site, study, *place, site.worker.idle),
         settle=settle, agreed=agreed, progress=_reported(),
     ) as agent:  # fmt: skip
         if (state / REWIND).exists():
@@ -153,6 +155,7 @@ def _watch(agent: Agent, state: Path, stop: threading.Event) -> None:
             stop.set()  # nobody can connect any more; a restarted agent makes a new one
             return
         began, problem, pause = time.monotonic(), "", LOOK
+        agent.work.rest()
         try:
             changed = agent.scan()
             if not changed:
@@ -232,24 +235,6 @@ def _server(state: Path) -> str:
         return (state / "server").read_text(encoding="utf-8").strip()[:200] or "server"
     except (OSError, UnicodeDecodeError):
         return "server"
-
-
-class _OneLine(logging.Formatter):
-    """Formats every record as one printable line."""
-
-    converter = staticmethod(time.gmtime)
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = " ".join(super().format(record).split())
-        return "".join(c if c.isprintable() else "?" for c in text)
-
-
-def _log_lines() -> None:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_OneLine("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
-    LOG.handlers[:] = [handler]
-    LOG.setLevel(logging.INFO)
-    LOG.propagate = False
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedkoopman.data.estimator import HeldOut
+from fedkoopman.data.triage import HeldOut
 from fedkoopman.deploy.site.store import Store, now
 from fedkoopman.errors import InputError
 from fedkoopman.estimation.left_out import kept_samples

@@ -16,27 +16,25 @@ import logging
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
-from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fedkoopman.config.parts import sensor_for, site_files, system_of
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.data.beliefs import Beliefs, Knowledge
-from fedkoopman.data.estimator import Estimator, estimator_of
-from fedkoopman.data.segments import segments
+from fedkoopman.data.filter_beliefs import Beliefs
+from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import Estimated, triage
 from fedkoopman.deploy.site.catalogue import Catalogue, Entry, Made, Stamp
 from fedkoopman.deploy.site.store import Store
 from fedkoopman.errors import ComputationError, system_error
 from fedkoopman.paths import shown
-from fedkoopman.sensors import Sensor
-from fedkoopman.survey.survey import survey
-from fedkoopman.systems import System
+
+if TYPE_CHECKING:
+    from fedkoopman.deploy.site.estimating import Estimating
 
 LOG = logging.getLogger("fedkoopman.agent")
 _BELIEFS = tuple(f.name for f in fields(Beliefs))
@@ -55,21 +53,22 @@ UNFINISHED = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".swp", "~")
 class Intake(ABC):
     """What a site has recorded, on its way into the store."""
 
-    def __init__(self, site: SiteFile, study: Study, store: Store, settle: float = 2.0) -> None:
+    def __init__(
+        self, site: SiteFile, study: Study, store: Store, work: "Estimating", settle: float = 2.0
+    ) -> None:
         """Arguments:
 
         site, study: what to read, and what for.
         store: where states are kept.
+        work: reads and estimates, here or in another process.
         settle: seconds for which a file must not have changed.
         """
-        self.site, self.study, self.store = site, study, store
-        self.system: System = site_system(study, site)
-        self.sensor: Sensor = sensor_for(site, self.system.dim)
+        self.site, self.study, self.store, self.work = site, study, store, work
         self.catalogue = Catalogue(store)
         self.settling = Settling(settle)
         self.catalogue.drop_unfinished()
         self.known = self.catalogue.files()
-        self.estimator: Estimator | None = None
+        self.beliefs: Beliefs | None = None
         self._looked_at: dict[str, Stamp] = {}
 
     @abstractmethod
@@ -111,29 +110,28 @@ class Intake(ABC):
         """Files that are left out, with the reasons; and what happened to those that were taken."""
         return {path: entry.reason for path, entry in self.known.items() if entry.reason}
 
-    def remember_noise(self, estimator: Estimator, samples: int) -> None:
-        """Keep an estimator's noise and initial state, so that they are the same after a restart.
+    def remember_noise(self, beliefs: Beliefs, samples: int) -> None:
+        """Keep noise and initial state, so that they are the same after a restart.
 
         Arguments:
-            samples: on how many it rests.
+            samples: on how many they rest.
         """
-        self.estimator = estimator
+        self.beliefs = beliefs
         noise = {
             "of": self._noise_key,
             "samples": samples,
-            **{name: getattr(estimator.beliefs, name).tolist() for name in _BELIEFS},
+            **{name: getattr(beliefs, name).tolist() for name in _BELIEFS},
         }
         self.store.notes(noise=json.dumps(noise))
 
-    def remembered_noise(self) -> tuple[Estimator, int] | None:
-        """The estimator with the noise that was kept, and the samples on which that rests; None if
-        none was, or the site file has changed."""
+    def remembered_noise(self) -> tuple[Beliefs, int] | None:
+        """Noise and initial state that were kept, and the samples on which they rest; None if
+        there are none, or the site file has changed."""
         noise = json.loads(self.store.note("noise") or "{}")
         if noise.get("of") != self._noise_key:
             return None
         beliefs = Beliefs(*(np.array(noise[name], float) for name in _BELIEFS))
-        estimator = Estimator(self.study, self.system, self.sensor, self.site, beliefs)
-        return estimator, int(noise["samples"])
+        return beliefs, int(noise["samples"])
 
     @property
     def _noise_key(self) -> str:
@@ -156,7 +154,7 @@ class Drawn(Intake):
                 LOG.warning("files changed while they were read: reading them anew")
         remembered = self.remembered_noise()
         if remembered is not None:
-            self.estimator = remembered[0]
+            self.beliefs = remembered[0]
         else:
             LOG.warning(
                 "%s has changed since its data were read: they stay as they are; to read them "
@@ -192,19 +190,16 @@ class Drawn(Intake):
         if self.store.note("reading") != stamps:
             self.catalogue.clear()
             self.store.notes(reading=stamps, noise="{}")
-        facts = survey(self.site, float(self.system.dt)).segments
-        held = dict.fromkeys(one.name for one in facts if one.held_out)
+        held, count = self.work.survey()
         remembered = self.remembered_noise()
         if remembered is None:
-            known = Knowledge(self.site, self.sensor, list(held))
-            self.remember_noise(estimator_of(self.study, self.system, known), 0)
+            self.remember_noise(self.work.learn(None, held), 0)
         else:
-            self.estimator = remembered[0]
+            self.beliefs = remembered[0]
         done = self.catalogue.count()  # whole files
-        stream = islice(segments(self.site, float(self.system.dt)), done, None)
         current = ""
-        assert self.estimator is not None
-        for result in self.estimator(stream):
+        assert self.beliefs is not None
+        for result in self.work.estimated(self.beliefs, None, done):
             path, name = result.segment.file, result.segment.name
             made = made_of(self.study, result, name, name in held)
             key = file_key(self.site, path)
@@ -215,7 +210,7 @@ class Drawn(Intake):
                 current = key
             self.catalogue.add(key, made)
             done += 1
-            progress(done, len(facts))
+            progress(done, count)
         if current:
             self.catalogue.finish(current, deliver=False)
         if any(stamp_of(path) != stamp for path, stamp in files.items()):
@@ -237,18 +232,20 @@ def made_of(study: Study, found: Estimated, name: str, held_out: bool) -> Made:
     return Made(name, *triage(study, found, held_out))
 
 
-def site_system(study: Study, site: SiteFile) -> System:
-    """The study's system, as a site alone sees it; what does not fit the site is refused.
+def names_of(segment: Segment, path: Path, stem: str) -> tuple[str, ...]:
+    """A segment's name that no other file changes, that of its uncut segment, and its label."""
+    base, _, number = segment.name.rpartition(".") if segment.cut else (segment.name, "", "")
+    label = base.removeprefix(f"{path.stem}:")
+    whole = stem if label == path.stem else f"{stem}:{label}"
+    return (f"{whole}.{number}" if segment.cut else whole), whole, label
 
-    Other sites' files are elsewhere, so that the study is made one of this site only.
-    """
-    files = (str(site.path.absolute()),)
-    alone = Study.from_dict(
-        {"system": study.system, "sites": {"files": files}, "clients": {"count": 1}}, study.folder
-    )
-    system = system_of(alone)
-    site_files(alone, system)
-    return system
+
+def with_files(site: SiteFile, paths: Sequence[str] | None) -> SiteFile:
+    """The site as if it had only these files; None: as it is."""
+    if paths is None:
+        return site
+    patterns = tuple(glob.escape(path) for path in paths)
+    return replace(site, data=replace(site.data, files=patterns))
 
 
 class Settling:

@@ -6,15 +6,11 @@ new file for what is new. A file that cannot be read is set aside with the reaso
 when it changes. A file of the same content under another name is not taken twice.
 """
 
-import glob
 import json
-from dataclasses import replace
 from pathlib import Path
 
-from fedkoopman.config.site_file import SiteFile
-from fedkoopman.data.beliefs import ENOUGH, Knowledge
-from fedkoopman.data.estimator import Estimator, estimator_of
-from fedkoopman.data.segments import Segment, segments
+from fedkoopman.data.filter_beliefs import ENOUGH, Beliefs
+from fedkoopman.data.segments import Segment
 from fedkoopman.data.triage import holds_out
 from fedkoopman.deploy.site.catalogue import Entry, Stamp
 from fedkoopman.deploy.site.intake import (
@@ -24,9 +20,11 @@ from fedkoopman.deploy.site.intake import (
     content_digest,
     file_key,
     made_of,
+    names_of,
     stamp_of,
 )
 from fedkoopman.deploy.site.store import StoreError
+from fedkoopman.deploy.site.worker import WorkerFailed
 from fedkoopman.errors import InputError
 
 
@@ -61,9 +59,9 @@ class Live(Intake):
             other = self.catalogue.taken_as(digest)
             if other is not None:
                 raise InputError(f"holds what {other} holds, which was taken: not counted twice")
-            estimator = self._estimator_for(path)
+            beliefs = self._beliefs_for(path)
             self.catalogue.begin(key, stamp, digest)
-            self._read(key, path, estimator)
+            self._read(key, path, beliefs)
             if stamp_of(path) != stamp:
                 self.catalogue.set_aside(key, stamp, "changed while it was read")
                 self._tried.discard(key)  # and so it is read again
@@ -74,7 +72,7 @@ class Live(Intake):
             raise
         except Exception as error:  # whatever a file holds, the agent goes on without it
             reason = " ".join(str(error).split()) or "cannot be read"
-            if not isinstance(error, InputError):
+            if not isinstance(error, InputError | WorkerFailed):
                 reason = f"{type(error).__name__}: {reason}"
             LOG.warning("%s is set aside: %s", key, reason)
             self.catalogue.set_aside(key, stamp, reason)
@@ -85,14 +83,14 @@ class Live(Intake):
         self._stems.setdefault(path.stem, key)
         return True
 
-    def _read(self, key: str, path: Path, estimator: Estimator) -> None:
+    def _read(self, key: str, path: Path, beliefs: Beliefs) -> None:
         first = self.catalogue.count()
         stem = self._stem(key, path)
-        stream = segments(_only(self.site, [path]), float(self.system.dt))
         wanted = self.site.data.held_out
-        for place, result in enumerate(estimator(stream), first):
+        found = self.work.estimated(beliefs, [str(path.absolute())], 0)
+        for place, result in enumerate(found, first):
             self._check_channels(result.segment)
-            names = _names(result.segment, path, stem)
+            names = names_of(result.segment, path, stem)
             held = holds_out(wanted, place, names)
             self.catalogue.add(key, made_of(self.study, result, names[0], held))
 
@@ -111,53 +109,24 @@ class Live(Intake):
                 f"{', '.join(first)}: choose by data.columns"
             )
 
-    def _estimator_for(self, path: Path) -> Estimator:
-        """The site's estimator. What it has to find out comes from the first files, anew each
-        time that there are twice as many samples, until there are enough."""
+    def _beliefs_for(self, path: Path) -> Beliefs:
+        """Noise and initial state. What the site has to find out comes from the first files, anew
+        each time that there are twice as many samples, until there are enough."""
         remembered = self.remembered_noise()
         noise, initial = self.site.noise, self.site.initial
         auto = "auto" in (noise.observation, noise.process, initial.mean, initial.cov)
         samples = self.catalogue.counts().samples
         if remembered is not None:
-            self.estimator, rests_on = remembered
+            self.beliefs, rests_on = remembered
             if not auto or rests_on >= ENOUGH or samples < 2 * rests_on:
-                return self.estimator
+                return self.beliefs
         there = {file_key(self.site, p): p for p in candidates(self.site)}
         good = [p for k, p in there.items() if k in self.known and self._unchanged(k, p)]
-        site = _only(self.site, [*good, path])
-        held, count = self._first_held_out(site)
-        made = estimator_of(self.study, self.system, Knowledge(site, self.sensor, held))
-        estimator = replace(made, site=self.site)
-        self.remember_noise(estimator, count)
-        return estimator
+        files = [str(p.absolute()) for p in (*good, path)]
+        held, count = self.work.first_held_out(files)
+        beliefs = self.work.learn(files, held)
+        self.remember_noise(beliefs, count)
+        return beliefs
 
     def _unchanged(self, key: str, path: Path) -> bool:
         return self.known[key].state == "taken" and self.known[key].stamp == stamp_of(path)
-
-    def _first_held_out(self, site: SiteFile) -> tuple[list[str], int]:
-        """Which of the first segments are not to be learned from, and the samples of the others,
-        as far as noise is estimated from them."""
-        held, count = list[str](), 0
-        for place, segment in enumerate(segments(site, float(self.system.dt))):
-            names = _names(segment, segment.file, segment.file.stem)
-            if holds_out(site.data.held_out, place, (*names, segment.name)):
-                held.append(segment.name)
-            else:
-                count += len(segment.observations)
-            if count >= ENOUGH:
-                break
-        return held, count
-
-
-def _names(segment: Segment, path: Path, stem: str) -> tuple[str, ...]:
-    """A segment's name that no other file changes, that of its uncut segment, and its label."""
-    base, _, number = segment.name.rpartition(".") if segment.cut else (segment.name, "", "")
-    label = base.removeprefix(f"{path.stem}:")
-    whole = stem if label == path.stem else f"{stem}:{label}"
-    return (f"{whole}.{number}" if segment.cut else whole), whole, label
-
-
-def _only(site: SiteFile, paths: list[Path]) -> SiteFile:
-    """The site as if it had only these files."""
-    patterns = tuple(glob.escape(str(path.absolute())) for path in paths)
-    return replace(site, data=replace(site.data, files=patterns))

@@ -29,7 +29,6 @@ from fedkoopman.deploy.wire import (
     message_digest,
 )
 from fedkoopman.errors import InputError
-from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Message, Schema
 from fedkoopman.federation.quantised import layout_of
 from fedkoopman.federation.slot import fault_of
@@ -47,7 +46,7 @@ class SiteMasking:
         self,
         site: str,
         identity: int,
-        problem: Problem,
+        secure: bool,
         schemas: Mapping[str, Schema],
         answer: Callable[[Ask], Answered],
         store: Store,
@@ -55,10 +54,11 @@ class SiteMasking:
         """Arguments:
 
         identity: the site's place among all, from 0.
+        secure: whether the study has secure aggregation.
         schemas: of all messages that can be asked for.
         answer: the site's answer to a message, not masked.
         """
-        self._site, self._place, self._problem = site, str(identity), problem
+        self._site, self._place, self._secure = site, str(identity), secure
         self._schemas, self._answer, self._store = schemas, answer, store
         self._session: SiteSession | None = None
         self._slot, self._asked = 0, ("", "")
@@ -68,11 +68,11 @@ class SiteMasking:
         """Whether this is asked for in the plain, though the server may see only the sum."""
         schema = self._schemas.get(message.kind)
         reply = self._schemas.get(schema.reply) if schema else None
-        return self._problem.aggregation.secure and reply is not None and reply.additive
+        return self._secure and reply is not None and reply.additive
 
     def of(self, request: Masking) -> Offered | Shared | Masked | Unmasked:
         """What the site sends in a step."""
-        if not self._problem.aggregation.secure:
+        if not self._secure:
             raise InputError("this study has no secure aggregation: refused")
         site, slot, name = self._site, request.slot, request.session
         session = self._of_session(request)
@@ -115,7 +115,7 @@ class SiteMasking:
             raise InputError(f"there is no request {message.kind[:50]!r}: refused")
         if fault := schema.fault(message):
             raise InputError(f"the server sends {fault}: refused")
-        layout = layout_of(self._problem, self._schemas, message)
+        layout = layout_of(self._schemas, message)
         found = self._answer(Ask(request.slot, message))
         if fault := fault_of(self._schemas, message, found.message):
             raise InputError(f"nothing is sent, as this site {fault}")

@@ -12,23 +12,19 @@ then all there is.
 import math
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.deploy.site.store import Store, now
 from fedkoopman.errors import InputError
-from fedkoopman.federation.algorithm import Problem
 from fedkoopman.federation.messages import Message
-from fedkoopman.federation.privacy import (
-    Release,
-    epsilon,
-    level_of,
-    over_budget,
-    release_of,
-    secret_number,
-)
+from fedkoopman.federation.options import PrivacyOptions
+from fedkoopman.federation.privacy import Release, level_of, release_of, secret_number
+
+if TYPE_CHECKING:
+    from fedkoopman.deploy.site.work import Work
 
 __all__ = ["PrivacyAccount"]
 
@@ -39,19 +35,24 @@ STOPPED = "privacy_budget"
 class PrivacyAccount:
     """What a site has released, and whether it may release more."""
 
-    def __init__(self, store: Store, problem: Problem, study: str, budget: float) -> None:
+    def __init__(
+        self, store: Store, work: "Work", options: PrivacyOptions, study: str, budget: float
+    ) -> None:
         """Arguments:
 
+        work: computes ε.
+        options: the study's.
         study: digest and seed.
         budget: ε at the study's δ; infinite for no limit.
         """
-        self._store, self._problem, self._study, self._budget = store, problem, study, budget
+        self._store, self._work, self._options = store, work, options
+        self._study, self._budget = study, budget
         self._epsilon: tuple[tuple[Release, ...], float] = ((), 0.0)
 
     @property
     def mode(self) -> str:
         """The study's."""
-        return self._problem.privacy.mode
+        return self._options.mode
 
     def secret(self, slot: int, base: str) -> int:
         """Of the noise in an answer; others cannot guess it, and the same question gets the same.
@@ -69,7 +70,7 @@ class PrivacyAccount:
         """Refuse what would exceed the budget; from then on the site takes no part."""
         if self.mode == "none" or not math.isfinite(self._budget):
             return
-        if over_budget(self._problem, request, segments, self.releases(), self._budget):
+        if self._work.over_budget(request, segments, self.releases(), self._budget):
             self._store.notes(**{STOPPED: repr(self._budget)})
         if reason := self.stopped():
             raise InputError(reason)
@@ -85,7 +86,7 @@ class PrivacyAccount:
 
     def record(self, slot: int, base: str, reply: Message) -> None:
         """Write down what an answer releases, before it leaves."""
-        one = release_of(self._problem, reply)
+        one = release_of(self._options, reply)
         if one is None:
             return
         with self._store.writing() as c:
@@ -107,15 +108,14 @@ class PrivacyAccount:
         """ε of all of it, at the study's δ, for what the study calls a record."""
         found = tuple(self.releases())
         if self._epsilon[0] != found:
-            level = level_of(self._problem)
-            self._epsilon = found, epsilon(found, self._problem.privacy.delta, level)
+            self._epsilon = found, self._work.epsilon(found)
         return self._epsilon[1]
 
     def words(self) -> str:
         """For the ledger: what is spent so far; empty in studies without privacy."""
         if self.mode == "none":
             return ""
-        delta, record = self._problem.privacy.delta, level_of(self._problem)
+        delta, record = self._options.delta, level_of(self._options)
         return f"ε = {self.epsilon():.4g} so far at δ = {delta:g}, for one {record}"
 
     def told(self) -> dict[str, Any]:

@@ -354,7 +354,7 @@ def _padded(memory: Arrays, clients: int) -> dict[str, NDArray[Any]]:
     fresh = first_standings(clients, memory[f"{STANDING}lengths"].shape[1])
     found = {n: x if n.startswith(BEFORE) else padded(x, clients) for n, x in memory.items()}
     for name, leaf in fresh.items():  # where nothing is known is not zero everywhere
-        old = memory[f"{STANDING}{name}"]
+        old = memory.get(f"{STANDING}{name}", leaf[:0])
         found[f"{STANDING}{name}"] = np.concatenate([old, leaf[len(old) :]])
     return found
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.compilation import one_core
 from fedkoopman.federation.algorithm import Problem
-from fedkoopman.federation.messages import ArrayField, Arrays, Message, Schema
+from fedkoopman.federation.messages import HELD_OUT, ArrayField, Arrays, Message, Schema
 from fedkoopman.koopman.kind import Kind, Weights
 from fedkoopman.koopman.staged import Staged
 from fedkoopman.koopman.training import window_starts, windows_at
@@ -20,8 +20,8 @@ __all__ = ["CURRENT", "STEPS", "judge_message", "judge_schemas", "judged"]
 CURRENT, STEPS = "current.", "steps."
 """Before the names in a request: what the sites were given, and by how much each update changes it,
 one after the other."""
-SEGMENTS, WINDOWS = 4, 1024
-"""A judge looks at so many held-out segments, and at so many windows of them, at most."""
+WINDOWS = 1024
+"""A judge looks at so many windows of its held-out segments, at most."""
 
 
 def judge_schemas(request: Schema, reply: Schema) -> dict[str, Schema]:
@@ -95,7 +95,7 @@ def _held_out(
     There is room for a power of two, so that few shapes are compiled.
     """
     reach = kind.window + max(kind.leads)
-    some = [states for states in segments if len(states) >= reach][:SEGMENTS]
+    some = [states for states in segments if len(states) >= reach][:HELD_OUT]
     lengths = [len(states) for states in some]
     starts = window_starts(lengths, kind.window, max(kind.leads)) if some else np.zeros(0, int)
     starts = starts[:: -(-len(starts) // WINDOWS) or 1]

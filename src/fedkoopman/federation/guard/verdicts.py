@@ -37,7 +37,7 @@ less, is so much while nobody knows; and what stands for a harm that is not know
 HARMLESS = 0.3
 """A good update does no more harm."""
 FAR_TOO_MANY = 100.0
-"""Samples over the others' median that no site has."""
+"""Samples over the others' median that no site has, unless it was away for more slots than that."""
 GOOD = 3
 """Good updates in a row after which a site comes back."""
 
@@ -61,7 +61,7 @@ class Verdict:
 
 def first_standings(clients: int, history: int) -> dict[str, NDArray[np.float64]]:
     """Nothing is known of anybody."""
-    per_client = ("counter", "set_aside", "good")
+    per_client = ("counter", "set_aside", "good", "last")
     return {
         **{name: np.zeros(clients) for name in per_client},
         "lengths": np.zeros((clients, history)),
@@ -101,7 +101,7 @@ def decided(
     after = {name: np.array(leaf) for name, leaf in standings.items()}
     found = {}
     for n, one in evidence.items():
-        reason, at_once = _fault(standings, n, one)
+        reason, at_once = _fault(standings, slot, n, one)
         heard = not math.isnan(one.harm)
         if heard:
             harm = float(np.clip(one.harm, -MOST, MOST))
@@ -127,15 +127,18 @@ def decided(
             size = float(capped(standings, n, one.samples))
             after["lengths"] = noted(after["lengths"], {n: one.length})
             after["sizes"] = noted(after["sizes"], {n: size})
+            after["last"][n] = slot
     return after, found
 
 
-def _fault(standings: Arrays, n: int, one: Evidence) -> tuple[str, bool]:
+def _fault(standings: Arrays, slot: int, n: int, one: Evidence) -> tuple[str, bool]:
     """Why an update is refused, and whether that alone sets its site aside."""
     others = usual_length(standings["sizes"], n)
+    # A site that comes back has gathered data for as long as it was away; what counts is capped.
+    most = max(FAR_TOO_MANY, slot - standings["last"][n]) * others
     if one.copy:
         return "sends again what it sent before", True
-    if one.samples > FAR_TOO_MANY * others:
+    if one.samples > most:
         times = one.samples / others
         return f"claims {one.samples:,} samples, {times:,.0f} times what the others have", True
     if one.harm > REFUSED:
