@@ -407,7 +407,7 @@ def test_requests_in_the_name_of_another_site(field: Field) -> None:
         field.logged('"POST /v1/fleet/push-messages HTTP/1.1" 403')
         # Under its own name, in another's affairs.
         assert not calls["pull-object"](mine).object_found
-        calls["confirm-message-received"](mine)
+        assert refusal(lambda: calls["confirm-message-received"](mine)) in (0, 403)  # if it is old
         forged = flower.PushMessagesRequest()
         forged.CopyFrom(heard)
         forged.node.node_id = mine.node_id

@@ -351,7 +351,7 @@ class Link:
         key = sender.key
         if self._busy[key] >= AT_ONCE or self._bytes[key] + length > LARGEST + OVERHEAD + SMALL:
             raise Refused(503, f"more than {AT_ONCE} requests, or {LARGEST:,} bytes, at once")
-        if name == "push-object" and not any(
+        if length > SMALL and not any(
             self._awaited[asked].missing for asked in self._open.get(self._own(sender), ())
         ):
             raise Refused(410, "nobody waits for this part any more")
@@ -437,8 +437,10 @@ class Link:
 
     def _confirm(self, sender: Sender, request: Any) -> Any:
         node = self._checked(sender, request.node.node_id)
-        if request.message_object_id not in self._open.get(node, ()):
+        if (sent := self._awaited.get(request.message_object_id)) is None:
             return flower.ConfirmMessageReceivedResponse()
+        if sent.node != node:
+            raise Refused(403, "the message is for another site")
         self._of_run(request.run_id)
         return flower.fleet_handlers.confirm_message_received(
             request, self._state, self._state.object_store
