@@ -1,4 +1,4 @@
-"""Without a proxy, the server's port is on loopback, with TLS: any user can reach it, to no avail."""
+"""Without a proxy, any user of the machine can reach the server's port on loopback, to no avail."""
 
 import socket
 import ssl

@@ -228,7 +228,8 @@ class Link:
         crt, key = certificate or (None, None)
         # The faster parser takes heads of any length; without a proxy nobody else limits them.
         config = uvicorn.Config(
-            self, http="h11" if certificate else "auto", lifespan="off", ws="none", log_config=None, log_level="critical",
+            self, http="h11" if certificate else "auto", lifespan="off", ws="none",
+            log_config=None, log_level="critical",
             access_log=False, server_header=False, timeout_keep_alive=75, proxy_headers=False,
             timeout_graceful_shutdown=1, backlog=BACKLOG, ssl_certfile=crt, ssl_keyfile=key,
         )  # fmt: skip
