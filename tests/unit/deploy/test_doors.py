@@ -1,6 +1,7 @@
 """What a holder of one site's key can do to the server and to other sites: nothing."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +186,26 @@ def test_a_site_that_never_came_is_shut_out_and_let_in_again() -> None:
     assert link.enrol({"a": b"1", "b": b"2"}) == (["a", "b"], [])
     assert link.enrol({"b": b"2"}) == ([], ["a"])
     assert link.enrol({"a": b"1", "b": b"2"}) == (["a"], [])
+
+
+def test_a_site_at_work_is_known_to_a_server_that_was_started_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with laboratory(["a"], idle=["a"]) as lab:
+        keys = {"a": lab.sites["a"].public}
+        lab.link.enrol(keys)
+        site = lab.start("a")
+        until(lambda: "a" in lab.link.nodes())
+        site.agent.gate.clear()
+        lab.link.send([Letter(lab.link.nodes()["a"].id, b"long work", 30.0)])
+        until(lambda: bool(site.agent.asked))
+        lab.link.enrol({})
+        lab.link.enrol(keys)  # under another number, as by a new server
+        assert not lab.link.nodes() and site.node is not None
+        monkeypatch.setattr(site.stop, "wait", lambda seconds: site.stop.is_set())
+        threading.Thread(target=site.node.beat, args=(site.stop,), daemon=True).start()
+        until(lambda: "a" in lab.link.nodes())
+        site.stop.set()
 
 
 def test_a_node_of_an_earlier_start_is_told_to_announce_itself(lab: Lab, a: Intruder) -> None:

@@ -92,7 +92,11 @@ class Node:
                 stop.wait(pause.seconds())
 
     def beat(self, stop: threading.Event) -> None:
-        """Send signs of life until `stop` is set, also while the agent works."""
+        """Send signs of life until `stop` is set, also while the agent works.
+
+        A server that was started anew hears of this node again at once, and not when the agent,
+        which may be training for an hour, has answered what the server asked before.
+        """
         while not stop.wait(HEARTBEAT):
             if not (node := self._id):
                 continue
@@ -100,8 +104,13 @@ class Node:
                 node=flower.Node(node_id=node), heartbeat_interval=HEARTBEAT
             )
             try:
-                self._client.SendNodeHeartbeat(request)
-            except httpx.HTTPError as error:
+                try:
+                    self._client.SendNodeHeartbeat(request)
+                except httpx.HTTPStatusError as error:
+                    if _status(error) != httpx.codes.PRECONDITION_REQUIRED:
+                        raise
+                    self._activate()
+            except (httpx.HTTPError, ValueError) as error:
                 log.info("no sign of life was delivered: %s", error)
 
     def sign_off(self) -> None:
