@@ -123,7 +123,7 @@ class Federation:
     def run(self, *words: str, code: int = 0) -> str:
         """A verb that ends by itself; its output."""
         done = subprocess.run(
-            [*PROGRAM, *words], capture_output=True, text=True, env=self.env, timeout=120
+            [*PROGRAM, *words], capture_output=True, text=True, env=self.env, timeout=600
         )
         assert done.returncode == code, (
             f"{words} gave {done.returncode}: {done.stderr}{done.stdout}"
