@@ -222,11 +222,7 @@ class Field:
 
     def memory(self, reset: bool = False) -> float:
         """MiB of memory that the server loop has had at most, since that was reset."""
-        place = Path(f"/proc/{self.federation.pid('serve', 'loop')}")
-        if reset:
-            (place / "clear_refs").write_text("5")
-        [peak] = re.findall(r"VmHWM:\s+(\d+) kB", (place / "status").read_text())
-        return int(peak) / 1024
+        return most_memory(self.federation.pid("serve", "loop"), reset)
 
     def agent_socket(self, lab: str) -> Path:
         """Of a site."""
@@ -293,3 +289,12 @@ def status_of(answer: bytes) -> int:
     """Of an HTTP answer; 0 if there is none."""
     words = answer.split(b" ", 2)
     return int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/") else 0
+
+
+def most_memory(process: int, reset: bool = False) -> float:
+    """MiB that a process has had at most, since that was reset."""
+    place = Path(f"/proc/{process}")
+    if reset:
+        (place / "clear_refs").write_text("5")
+    [peak] = re.findall(r"VmHWM:\s+(\d+) kB", (place / "status").read_text())
+    return int(peak) / 1024

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .attacked import status_of
+from .attacked import most_memory, status_of
 from .federation import Federation, small_study, wait_until
 from .outsiders import listening
 
@@ -38,18 +38,12 @@ def test_without_a_proxy_a_key_is_needed_all_the_same(tmp_path: Path) -> None:
         head = "POST /v1/fleet/{} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n"
         for name in ("activate-node", "pull-messages", "push-object"):
             assert answer(head.format(name, 1).encode() + b"x") == 412
-        before = memory(loop)
+        wait_until(lambda: "waiting for" in federation.said("serve"), 240, federation.logs)
+        before = most_memory(loop, reset=True)
         for _ in range(4):
             assert answer(head.format("push-object", 60 * MIB).encode() + bytes(60 * MIB)) == 412
             assert answer(b"POST / HTTP/1.1\r\nA: " + b"a" * 20 * MIB) in (0, 400)
-        assert memory(loop) - before < 40
+        assert most_memory(loop) - before < 40
         for lab in federation.labs:
             federation.join(lab)
         federation.finish()
-
-
-def memory(process: int) -> float:
-    """MiB that a process has had at most."""
-    status = Path(f"/proc/{process}/status").read_text()
-    [peak] = [line for line in status.splitlines() if line.startswith("VmHWM")]
-    return int(peak.split()[1]) / 1024
