@@ -3,8 +3,8 @@
     python benchmarks/light_site.py --name NAME --kit DIR --server HOST:PORT --state DIR
 
 It answers every request of the protocol as an agent does, with weights that it has moved at
-random in place of trained ones. So a hundred sites fit on one machine, and what is measured is the cost
-of messages.
+random in place of trained ones. So a hundred sites fit on one machine, and what is measured is the
+cost of messages.
 """
 
 import argparse
