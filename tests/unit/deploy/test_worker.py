@@ -285,7 +285,7 @@ print(len(pids), trained, *sizes)
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, sys.path)))}
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=900
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=1800
     )
     assert run.returncode == 0, run.stderr
     workers, trained, *sizes = map(int, run.stdout.split())
