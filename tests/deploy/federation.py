@@ -40,6 +40,7 @@ ROLES = {
     "loop": "fedkoopman.deploy.server.loop",
     "proxy": "nginx",
     "agent": "fedkoopman.deploy.site.agent_process",
+    "worker": "fedkoopman.deploy.site.worker_process",
     "node": "fedkoopman.deploy.flower.node",
 }
 """What a program's children do, and what stands in their command lines."""

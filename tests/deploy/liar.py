@@ -1,7 +1,7 @@
 """A site that lies: it stands before a real agent, and alters what that answers.
 
 It takes the place of the agent's socket, which the site's own user may. So requests come to it by
-way of the real SuperNode and the real courier, and its lies go back the same way.
+way of the real node, and its lies go back the same way.
 """
 
 import os

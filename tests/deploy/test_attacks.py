@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import re
-import select
 import signal
 import socket
 import ssl
@@ -310,9 +309,11 @@ def test_bodies_that_never_end_hold_nobody_up(field: Field) -> None:
         answered = list[int]()
 
         def heard() -> bool:
-            for link in select.select(links, [], [], 0.1)[0]:
-                links.remove(link)
-                answered.append(status_of(link.recv(1000)))
+            for link in list(links):
+                link.settimeout(0.05)
+                with suppress(TimeoutError):
+                    answered.append(status_of(link.recv(1000)))
+                    links.remove(link)
             return len(answered) >= 4
 
         wait_until(heard, 20, "refusals")
@@ -406,7 +407,7 @@ def test_requests_in_the_name_of_another_site(field: Field) -> None:
         field.logged('"POST /v1/fleet/push-messages HTTP/1.1" 403')
         # Under its own name, in another's affairs.
         assert not calls["pull-object"](mine).object_found
-        calls["confirm-message-received"](mine)
+        assert refusal(lambda: calls["confirm-message-received"](mine)) in (0, 403)  # if it is old
         forged = flower.PushMessagesRequest()
         forged.CopyFrom(heard)
         forged.node.node_id = mine.node_id

@@ -54,7 +54,7 @@ def test_the_loop_killed_at_each_step_learns_the_same(tmp_path: Path, seed: int)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_agents_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
+def test_agents_and_workers_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     with Federation(field(tmp_path, slots=40)) as federation:
         federation.options = ["--period", "1", "--deadline", "60"]
@@ -62,7 +62,7 @@ def test_agents_killed_at_random_moments(tmp_path: Path, seed: int) -> None:
         federation.reach(1)
         for _ in range(6):
             time.sleep(draw.uniform(0, 2))  # a moment, not a wait
-            federation.kill(draw.choice(federation.labs), "agent")
+            federation.kill(draw.choice(federation.labs), draw.choice(["agent", "worker"]))
         federation.await_all()
         federation.finish(600)
     check_books(federation)
@@ -76,7 +76,7 @@ def test_an_agent_killed_while_it_reads_its_data_reads_the_rest(tmp_path: Path, 
         for _ in range(4):
             federation.pid("lab-a", "agent")
             time.sleep(draw.uniform(0, 4))
-            federation.kill("lab-a", "agent")
+            federation.kill("lab-a", draw.choice(["agent", "worker"]))
         federation.finish(600)
     check_books(federation)
 
@@ -106,9 +106,8 @@ def test_the_server_loop_and_the_proxy_killed_in_each_phase(tmp_path: Path) -> N
         for step in ("polling", "training", "waiting"):
             for part in ("loop", "proxy"):
                 wait_until(
-                    lambda step=step: federation.status().get("step") == step, 120, step,
-                    pause=0.003,
-                )  # fmt: skip
+                    lambda step=step: federation.status().get("step") == step, 120, step, 0.003
+                )
                 federation.kill("serve", part)
                 federation.await_all()
         federation.finish(600)
@@ -120,7 +119,9 @@ PAIRS = [
     (("lab-a", "agent"), ("serve", "loop")),
     (("lab-a", "node"), ("serve", "loop")),
     (("lab-b", "node"), ("serve", "proxy")),
+    (("lab-a", "worker"), ("serve", "loop")),
     (("lab-c", "agent"), ("lab-c", "node")),
+    (("lab-b", "worker"), ("lab-b", "agent")),
 ]
 
 
@@ -294,7 +295,7 @@ def test_files_that_come_while_everything_is_killed(tmp_path: Path, seed: int) -
         federation.start()
         federation.reach(1)
         victims = [("lab-a", "agent"), ("lab-c", "agent"), ("serve", "loop"), ("lab-a", "node"),
-                   ("serve", "proxy"), ("lab-c", "node")]  # fmt: skip
+                   ("lab-c", "worker"), ("lab-c", "node")]  # fmt: skip
         for (lab, file), victim in zip(
             waiting, draw.sample(victims * 2, len(waiting)), strict=True
         ):

@@ -21,6 +21,8 @@ def kill_processes(federation: Federation) -> None:
     federation.kill("lab-a", "agent")
     federation.catch("lab-b")
     federation.kill("lab-b", "node")
+    federation.catch("lab-c")
+    federation.kill("lab-c", "worker")
     federation.await_all()
 
     federation.catch("lab-b")

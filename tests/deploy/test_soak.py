@@ -49,11 +49,11 @@ PERIOD, ROWS = 1.0, 250
 """Of live arrivals: seconds from slot to slot, and rows of a file."""
 HELD_OUT = ROWS * 8 * 4
 """Bytes of a segment; one of five is kept for good, to score models on, if it is live."""
-STORE, LINK = 4096, 512
-"""Bytes per slot by which a site's store may grow, and the SuperLink's database.
+STORE = 4096
+"""Bytes per slot by which a site's store may grow.
 
 A slot leaves at a site two rows in the ledger, with words and hashes, and a row for a segment that
-arrived; at the SuperLink, nothing that is not deleted again.
+arrived.
 """
 
 
@@ -106,9 +106,8 @@ class Watch:
 
     def _sizes(self) -> dict[str, int]:
         """Bytes in use of databases, without the pages that they would use again."""
-        files = {"superlink.db": self.federation.out / "server" / "superlink.db"}
-        files |= {lab: self.federation.state(lab) / "store.sqlite" for lab in self.federation.labs}
-        return {name: used(path) for name, path in files.items()}
+        labs = self.federation.labs
+        return {lab: used(self.federation.state(lab) / "store.sqlite") for lab in labs}
 
     def values(self, role: str, column: int, late: bool) -> list[float]:
         """What was seen of a process right after warming up, or in the end."""
@@ -184,7 +183,6 @@ def check(watch: Watch, store: float = STORE) -> None:
     )
     for lab in watch.federation.labs:
         assert watch.growth(lab) < store, f"{lab}: {watch.growth(lab):.0f} bytes per slot"
-    assert watch.growth("superlink.db") < LINK
 
 
 def test_hundreds_of_slots_leave_nothing_behind(tmp_path: Path) -> None:

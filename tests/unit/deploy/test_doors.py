@@ -77,9 +77,10 @@ def test_a_site_is_given_only_its_own_parts_and_confirms_only_its_own(
     run = message.metadata.run_id
     request = flower.PullObjectRequest(node=a.node, run_id=run, object_id=theirs)
     assert not a.client.PullObject(request).object_found
-    a.client.ConfirmMessageReceived(
-        flower.ConfirmMessageReceivedRequest(node=a.node, run_id=run, message_object_id=theirs)
+    confirmed = flower.ConfirmMessageReceivedRequest(
+        node=a.node, run_id=run, message_object_id=theirs
     )
+    assert status(lambda: a.client.ConfirmMessageReceived(confirmed)) == 403
     request = flower.PullObjectRequest(node=b.node, run_id=run, object_id=theirs)
     assert b.client.PullObject(request).object_found
     lab.link.forget([theirs])

@@ -181,7 +181,7 @@ def test_a_message_is_not_given_to_a_poll_that_nobody_listens_to(lab: Lab, a: In
 def test_too_many_requests_of_one_site_are_refused_and_others_go_on(
     lab: Lab, a: Intruder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "SLOWEST", 1.0)
+    monkeypatch.setattr(links, "PATIENCE", 1.0)
     path, slow = "/v1/fleet/push-object", []
     for _ in range(links.AT_ONCE):
         headers = {**signed(lab, path, b"xx"), "Content-Length": "2"}

@@ -226,8 +226,10 @@ class Link:
         import uvicorn
 
         crt, key = certificate or (None, None)
+        # The faster parser takes heads of any length; without a proxy nobody else limits them.
         config = uvicorn.Config(
-            self, lifespan="off", ws="none", log_config=None, log_level="critical",
+            self, http="h11" if certificate else "auto", lifespan="off", ws="none",
+            log_config=None, log_level="critical",
             access_log=False, server_header=False, timeout_keep_alive=75, proxy_headers=False,
             timeout_graceful_shutdown=1, backlog=BACKLOG, ssl_certfile=crt, ssl_keyfile=key,
         )  # fmt: skip
@@ -351,7 +353,7 @@ class Link:
         key = sender.key
         if self._busy[key] >= AT_ONCE or self._bytes[key] + length > LARGEST + OVERHEAD + SMALL:
             raise Refused(503, f"more than {AT_ONCE} requests, or {LARGEST:,} bytes, at once")
-        if name == "push-object" and not any(
+        if length > SMALL and not any(
             self._awaited[asked].missing for asked in self._open.get(self._own(sender), ())
         ):
             raise Refused(410, "nobody waits for this part any more")
@@ -437,8 +439,10 @@ class Link:
 
     def _confirm(self, sender: Sender, request: Any) -> Any:
         node = self._checked(sender, request.node.node_id)
-        if request.message_object_id not in self._open.get(node, ()):
+        if (sent := self._awaited.get(request.message_object_id)) is None:
             return flower.ConfirmMessageReceivedResponse()
+        if sent.node != node:
+            raise Refused(403, "the message is for another site")
         self._of_run(request.run_id)
         return flower.fleet_handlers.confirm_message_received(
             request, self._state, self._state.object_store
