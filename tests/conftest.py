@@ -22,7 +22,7 @@ LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 # Workers inherit these, and so do the processes that tests start.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder("fedkoopman-tests")))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # single operations too
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 _PATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if str(STARTUP) not in _PATH:
