@@ -152,23 +152,18 @@ def finished(journey: Journey, steps: list[Told], tmp_path_factory: pytest.TempP
     return folder
 
 
-def test_the_same_seed_gives_the_same_model_wherever_the_files_are(
+def test_the_same_seed_gives_the_same_model_wherever_the_files_are_and_another_another(
     finished: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(finished, tmp_path / "moved", ignore=shutil.ignore_patterns("run"))
     moved = tmp_path / "moved"
-    assert main(("run", str(moved / "study.toml"), *FEW, "--out", str(moved / "run"))) == 0
-    assert (moved / "run/model.safetensors").read_bytes() == (
-        finished / "run/model.safetensors"
-    ).read_bytes()
-
-
-def test_another_seed_gives_another_model(finished: Path, tmp_path: Path) -> None:
-    study, more = str(finished / "study.toml"), ("--set", "seed=1", "--out", str(tmp_path / "run"))
-    assert main(("run", study, *FEW, *more)) == 0
-    assert (tmp_path / "run/model.safetensors").read_bytes() != (
-        finished / "run/model.safetensors"
-    ).read_bytes()
+    shutil.copytree(finished, moved, ignore=shutil.ignore_patterns("run"))
+    words = (str(moved / "study.toml"), *FEW, "--seeds", "2", "--out", str(moved / "run"))
+    assert main(("run", *words)) == 0
+    here, same, other = (
+        (folder / "model.safetensors").read_bytes()
+        for folder in (finished / "run", moved / "run/seed-0", moved / "run/seed-1")
+    )
+    assert here == same != other
 
 
 @pytest.mark.parametrize(
@@ -336,11 +331,12 @@ def states(site: PreparedSite) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("lab", "suffixes"),
     [
-        ("lab-a", ("npy", "parquet", "mat", "npz")),
-        ("lab-b", ("npy", "parquet", "mat", "npz")),
-        ("lab-c", ("parquet", "mat")),
+        pytest.param("lab-a", ("npy", "parquet"), id="whole"),
+        pytest.param("lab-b", ("mat", "npz"), id="segments-and-blanks"),
+        pytest.param("lab-c", ("parquet", "mat"), id="gaps-in-time"),
+        pytest.param("lab-a", ("mat", "npz"), id="whole-too", marks=pytest.mark.slow),
+        pytest.param("lab-b", ("npy", "parquet"), id="segments-too", marks=pytest.mark.slow),
     ],
-    ids=["whole", "segments-and-blanks", "gaps-in-time"],
 )
 def test_every_format_gives_the_states_that_csv_gives(
     finished: Path, lab: str, suffixes: tuple[str, ...]
