@@ -1,5 +1,6 @@
 """All tests run in float64 and share what they compile, also with later runs."""
 
+import ctypes
 import gc
 import os
 import runpy
@@ -18,11 +19,13 @@ STARTUP = Path(__file__).parent / "startup"
 TARGETS = {"slow": "make test-slow", "deploy": "make test-deploy"}
 """Markers of tests that `make test` leaves out, and the target that runs them."""
 KEPT_DAYS = 14
+MOST_BYTES = 3 << 30
+"""Of memory that a process of the tests may hold before it forgets compiled functions."""
 LEFT_OUT = pytest.StashKey[Counter[str]]()
 
 # Workers inherit these, and so do the processes that tests start.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder("fedkoopman-tests")))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")  # single operations too
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 _PATH = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if str(STARTUP) not in _PATH:
@@ -54,6 +57,28 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.collect()
         gc.freeze()
         gc.set_threshold(10_000, 10, 10)
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """JAX keeps all that is compiled: half of the tests would fill eight gigabytes."""
+    if nextitem is None or nextitem.path == item.path or _resident() < MOST_BYTES:
+        return
+    import jax
+
+    jax.clear_caches()
+    gc.collect()
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the C library of Linux
+    if give_back:
+        give_back(0)
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds; 0 where the system does not tell."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return 0
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _runs_tests(config: pytest.Config) -> bool:

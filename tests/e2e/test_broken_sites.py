@@ -580,8 +580,8 @@ NOTICED = {
         put(SWING, SHORT),
     ),
 }
-LONG = {"constant", "short-segment", "hdf5"}
-"""Their filters are compiled for no other test, or another test reads the format."""
+LONG = {"constant", "short-segment", "hdf5", "sound"}
+"""Their filters are compiled for no other test, or another test has the same data or format."""
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,7 @@ def test_an_interruption_leaves_nothing_behind(site, monkeypatch: pytest.MonkeyP
     assert site.files() == {"z.csv", "sensor.toml"}
 
 
+@pytest.mark.slow  # as that of `fedkoopman control`, which the gate runs
 def test_the_example_of_the_help_text_runs_as_it_stands(site) -> None:
     python = f'"{sys.executable}"'
     shell = f'python() {{ {python} "$@"; }}\nfedkoopman() {{ {python} -m fedkoopman.cli "$@"; }}\n'

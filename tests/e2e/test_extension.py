@@ -153,6 +153,8 @@ INSTEAD = {
     "server.step": "none",
     "clients.sensor": {"kind": "identity"},
 }
+GATE = ("clients.sensor", "server.step")
+"""One that works at sites, and one at the server; the others are slow tests."""
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +178,15 @@ def test_installed_members_do_what_their_files_do(six: Path) -> None:
         np.testing.assert_array_equal(tensors(model)[name], tensor)
 
 
-@pytest.mark.parametrize("key", INSTEAD)
+@pytest.mark.parametrize(
+    "key",  # of what works at sites, and of what works at the server
+    [
+        pytest.param(
+            key, marks=() if key in ("clients.sensor", "server.step") else pytest.mark.slow
+        )
+        for key in INSTEAD
+    ],
+)
 def test_another_member_would_give_another_model(six: Path, key: str) -> None:
     other = fk.run(fk.Study.load(six / "study.toml", BY_FILE | {key: INSTEAD[key]})).model
     ours = fk.load_model(six / "model.safetensors")

@@ -1,6 +1,7 @@
 """From files of several sites to a forecast plot, by the program alone."""
 
 import base64
+import io
 import json
 import re
 import shlex
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -25,14 +27,13 @@ from fedkoopman.config.study import Study
 from fedkoopman.runs.site_preparation import PreparedSite, prepared_sites
 
 FEW = ("--set", "slots=8", "--set", "training.epochs=2", "--no-progress")
-SLOTS = 20
 MODEL = "runs/pendulum/model.safetensors"
 LABS = {"lab-a": (1.0, np.pi / 180), "lab-b": (1.0,), "lab-c": (1.0, 0.01)}
 """Factors with which recorded values could appear: as they are, and in the sensor's units."""
 
 
 class Told(NamedTuple):
-    """What a process left."""
+    """What a command left."""
 
     code: int
     out: str
@@ -40,21 +41,19 @@ class Told(NamedTuple):
 
 
 class Journey:
-    """A directory in which the program runs, each command as a process."""
+    """A directory in which the program runs."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def command(self, line: str) -> Told:
+        """In this process: `test_run_cli` and others start the program as users do."""
         program, *words = shlex.split(line)
         assert program == "fedkoopman"
-        done = subprocess.run(
-            [sys.executable, "-m", "fedkoopman.cli", *words],
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-        )
-        return Told(done.returncode, done.stdout, done.stderr)
+        out, err = io.StringIO(), io.StringIO()
+        with chdir(self.folder), redirect_stdout(out), redirect_stderr(err):
+            code = main(words)
+        return Told(code, out.getvalue(), err.getvalue())
 
 
 def next_command(told: Told) -> str:
@@ -71,10 +70,10 @@ def journey(tmp_path_factory: pytest.TempPathFactory) -> Journey:
 
 @pytest.fixture(scope="module")
 def steps(journey: Journey) -> list[Told]:
-    """What five commands said, each as a process of its own and as the one before told."""
+    """What five commands said, each as the one before told."""
     told = [journey.command("fedkoopman init swings --example pendulum")]
-    for more in ("", f" --set slots={SLOTS}", ""):
-        told.append(journey.command(next_command(told[-1]) + more))
+    for more in ((), FEW, ()):
+        told.append(journey.command(" ".join([next_command(told[-1]), *more])))
     forecast = "--site swings/lab-a/site.toml --steps 100 --plot forecast.png"
     told.append(journey.command(f"fedkoopman predict {MODEL} {forecast}"))
     return told
@@ -117,9 +116,10 @@ def test_no_step_leaves_anything_beside_the_users_files(
 @pytest.mark.slow  # as for a made-up run in `test_run_survives`
 def test_a_killed_run_goes_on_to_the_same_model(journey: Journey, steps: list[Told]) -> None:
     del steps
+    slots = 20
     program = (
         "import fedkoopman as fk; "
-        f"study = fk.Study.load('swings/study.toml', {{'slots': {SLOTS}}}); "
+        f"study = fk.Study.load('swings/study.toml', {{'slots': {slots}}}); "
         "fk.run(study, out='runs/killed', checkpoint_seconds=0.0)"
     )
     process = subprocess.Popen([sys.executable, "-c", program], cwd=journey.folder)
@@ -132,47 +132,38 @@ def test_a_killed_run_goes_on_to_the_same_model(journey: Journey, steps: list[To
     assert process.wait() == -signal.SIGKILL
     assert not (journey.folder / "runs/killed/model.safetensors").exists()
 
-    told = journey.command("fedkoopman run --resume --out runs/killed")
-
-    assert told.code == 0
+    study = f"swings/study.toml --set slots={slots}"
+    for words in ("--resume --out runs/killed", f"{study} --out runs/whole"):
+        assert journey.command(f"fedkoopman run {words}").code == 0
     whole, resumed = (
         (journey.folder / "runs" / run / "model.safetensors").read_bytes()
-        for run in ("pendulum", "killed")
+        for run in ("whole", "killed")
     )
     assert resumed == whole
 
 
 @pytest.fixture(scope="module")
-def scaffold(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished(journey: Journey, steps: list[Told], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The scaffold of the journey, and its short run within."""
+    del steps
     folder = tmp_path_factory.mktemp("own") / "swings"
-    assert main(("init", str(folder), "--example", "pendulum")) == 0
+    shutil.copytree(journey.folder / "swings", folder)
+    shutil.copytree(journey.folder / "runs/pendulum", folder / "run")
     return folder
 
 
-@pytest.fixture(scope="module")
-def finished(scaffold: Path) -> Path:
-    """A short run in the scaffold."""
-    assert main(("run", str(scaffold / "study.toml"), *FEW, "--out", str(scaffold / "run"))) == 0
-    return scaffold
-
-
-def test_the_same_seed_gives_the_same_model_wherever_the_files_are(
+def test_the_same_seed_gives_the_same_model_wherever_the_files_are_and_another_another(
     finished: Path, tmp_path: Path
 ) -> None:
-    shutil.copytree(finished, tmp_path / "moved", ignore=shutil.ignore_patterns("run"))
     moved = tmp_path / "moved"
-    assert main(("run", str(moved / "study.toml"), *FEW, "--out", str(moved / "run"))) == 0
-    assert (moved / "run/model.safetensors").read_bytes() == (
-        finished / "run/model.safetensors"
-    ).read_bytes()
-
-
-def test_another_seed_gives_another_model(finished: Path, tmp_path: Path) -> None:
-    study, more = str(finished / "study.toml"), ("--set", "seed=1", "--out", str(tmp_path / "run"))
-    assert main(("run", study, *FEW, *more)) == 0
-    assert (tmp_path / "run/model.safetensors").read_bytes() != (
-        finished / "run/model.safetensors"
-    ).read_bytes()
+    shutil.copytree(finished, moved, ignore=shutil.ignore_patterns("run"))
+    words = (str(moved / "study.toml"), *FEW, "--seeds", "2", "--out", str(moved / "run"))
+    assert main(("run", *words)) == 0
+    here, same, other = (
+        (folder / "model.safetensors").read_bytes()
+        for folder in (finished / "run", moved / "run/seed-0", moved / "run/seed-1")
+    )
+    assert here == same != other
 
 
 @pytest.mark.parametrize(
@@ -340,19 +331,20 @@ def states(site: PreparedSite) -> list[np.ndarray]:
 @pytest.mark.parametrize(
     ("lab", "suffixes"),
     [
-        ("lab-a", ("npy", "parquet", "mat", "npz")),
-        ("lab-b", ("npy", "parquet", "mat", "npz")),
-        ("lab-c", ("parquet", "mat")),
+        pytest.param("lab-a", ("npy", "parquet"), id="whole"),
+        pytest.param("lab-b", ("mat", "npz"), id="segments-and-blanks"),
+        pytest.param("lab-c", ("parquet", "mat"), id="gaps-in-time"),
+        pytest.param("lab-a", ("mat", "npz"), id="whole-too", marks=pytest.mark.slow),
+        pytest.param("lab-b", ("npy", "parquet"), id="segments-too", marks=pytest.mark.slow),
     ],
-    ids=["whole", "segments-and-blanks", "gaps-in-time"],
 )
 def test_every_format_gives_the_states_that_csv_gives(
-    scaffold: Path, lab: str, suffixes: tuple[str, ...]
+    finished: Path, lab: str, suffixes: tuple[str, ...]
 ) -> None:
-    [expected] = prepared_sites(stored_as(scaffold, lab, "csv")).sites
+    [expected] = prepared_sites(stored_as(finished, lab, "csv")).sites
     assert len(states(expected)) == 10
     for suffix in suffixes:
-        [found] = prepared_sites(stored_as(scaffold, lab, suffix)).sites
+        [found] = prepared_sites(stored_as(finished, lab, suffix)).sites
         assert found.dropped == ()
         np.testing.assert_allclose(
             found.observation_noise, expected.observation_noise, rtol=1e-12, err_msg=suffix
@@ -362,14 +354,14 @@ def test_every_format_gives_the_states_that_csv_gives(
 
 
 @pytest.mark.parametrize("method", ["ekf", "ukf-resampled", "particle"])
-def test_every_filter_takes_a_sites_segments(scaffold: Path, method: str) -> None:
+def test_every_filter_takes_a_sites_segments(finished: Path, method: str) -> None:
     # the likeliest process noise, next to none, would leave a particle filter a single particle
-    text = (scaffold / "lab-a/site.toml").read_text(encoding="utf-8")
+    text = (finished / "lab-a/site.toml").read_text(encoding="utf-8")
     declared = text.replace('process = "auto"', "process = { diagonal = [1e-6, 1e-4] }")
     assert declared != text
-    (scaffold / "lab-a/declared.toml").write_text(declared, encoding="utf-8")
+    (finished / "lab-a/declared.toml").write_text(declared, encoding="utf-8")
     study = Study.load(
-        scaffold / "study.toml",
+        finished / "study.toml",
         {
             "estimation.method": method,
             "estimation.particles": 200,
@@ -388,7 +380,14 @@ def test_every_filter_takes_a_sites_segments(scaffold: Path, method: str) -> Non
 # A study of one's own.
 
 
-@pytest.mark.parametrize("name", ["swings", "wide ö space", 'quo"ted $name', "back\\slash"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("swings", "wide ö space")),
+        'quo"ted $name',
+        "back\\slash",
+    ],
+)
 def test_a_scaffold_to_fill_in_lacks_nothing_but_data(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

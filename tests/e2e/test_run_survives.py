@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import fedkoopman as fk
+from fedkoopman.cli import main
 
 TINY = {
     "slots": 40,
@@ -77,10 +78,15 @@ def test_killed_several_times_and_resumed_it_ends_with_the_same_bytes(
         acknowledged = records_whole(out)
         assert acknowledged == records(uninterrupted)[: len(acknowledged)]
     assert killed >= 1
-    subprocess.run(command(out), check=True)
+    resumed_here(out)
     for name in ("model.safetensors", "rollout.json"):
         assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
     assert records(out) == records(uninterrupted)
+
+
+def resumed_here(out: Path) -> None:
+    """Go on in this process, which has loaded JAX already."""
+    fk.run(fk.Study.paper_default().with_values(TINY), out=out, resume=True)
 
 
 def records_whole(out: Path) -> list[dict]:
@@ -104,9 +110,13 @@ def test_several_seeds_killed_and_resumed_equal_each_seed_alone(
     assert summary["seeds"] == [0, 1] and summary["finished"]
 
 
-def cli(out: Path, *words: str) -> list[str]:
+def words(out: Path, *more: str) -> list[str]:
     values = [word for key, value in TINY.items() for word in ("--set", f"{key}={value}")]
-    return [sys.executable, "-m", "fedkoopman.cli", "run", *values, "--out", str(out), *words]
+    return ["run", *values, "--out", str(out), *more]
+
+
+def cli(out: Path, *more: str) -> list[str]:
+    return [sys.executable, "-m", "fedkoopman.cli", *words(out, *more)]
 
 
 def test_terminated_it_saves_says_how_to_go_on_and_exits_130(tmp_path: Path) -> None:
@@ -145,24 +155,25 @@ def test_a_full_disk_ends_in_one_line_and_keeps_what_was_recorded(
     kept = records_whole(out)
     assert 3 < len(kept) < TINY["slots"]
     assert kept == records(uninterrupted)[: len(kept)]
-    subprocess.run(cli(out, "--resume"), check=True, capture_output=True)
+    resumed_here(out)
     model = "model.safetensors"
     assert (out / model).read_bytes() == (uninterrupted / model).read_bytes()
 
 
-def test_a_second_process_is_kept_out_of_a_running_runs_directory(tmp_path: Path) -> None:
+def test_a_second_process_is_kept_out_of_a_running_runs_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     first = subprocess.Popen(cli(out, "--set", "slots=5000"), stderr=subprocess.DEVNULL)
     while lines_in(out / "records.jsonl") < 2 and first.poll() is None:
         time.sleep(0.01)
     first.send_signal(signal.SIGSTOP)  # it need not work meanwhile
-    second = subprocess.run(
-        cli(out, "--set", "slots=5000", "--resume"), capture_output=True, text=True
-    )
-    first.kill()
-    first.wait()
-    assert second.returncode == 2
-    assert "in use by another process" in second.stderr
+    try:
+        assert main(words(out, "--set", "slots=5000", "--resume")) == 2
+    finally:
+        first.kill()
+        first.wait()
+    assert "in use by another process" in capsys.readouterr().err
 
 
 def test_the_same_seed_gives_the_same_bytes_in_memory_and_on_disk(

@@ -209,15 +209,21 @@ PLAIN = dict(zip(STEPPING.values(), STEPPING, strict=True))
 """Those whose laws on disk follow from the ones with more to keep."""
 
 
+@pytest.fixture(scope="module")
+def example(tmp_path_factory):
+    """Where the sites of all studies are, so that their code is compiled once."""
+    return tmp_path_factory.mktemp("example") / "study"
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(n, marks=pytest.mark.slow if n in PLAIN else ()) for n in EVERY],
 )
-def local(request, tmp_path_factory):
+def local(request, example, tmp_path_factory):
     """A study of three sites, and the directory of its local run."""
     folder = tmp_path_factory.mktemp("algorithm")
     values = {"algorithm.name": NAMES[request.param], **VALUES.get(request.param, {})}
-    study = small_study(folder / "study", {"slots": SLOTS, **values})
+    study = small_study(example, {"slots": SLOTS, **values})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fedkoopman.reports.run.write_report", lambda folder: folder)
         run_study(study, out=folder / "local")

@@ -116,7 +116,10 @@ def complete(errors: Callable[..., float]) -> float:
     return found
 
 
-@pytest.mark.parametrize("dead", [0, 1], ids=["no angle", "no rate"])
+@pytest.mark.parametrize(
+    "dead",
+    [pytest.param(0, id="no angle"), pytest.param(1, id="no rate", marks=pytest.mark.slow)],
+)
 def test_a_twentieth_lost_and_a_dead_channel_cost_at_most_a_fifth(
     errors: Callable[..., float], complete: float, dead: int
 ) -> None:

@@ -183,9 +183,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert loaded_by("import fedkoopman; fedkoopman.__version__; dir(fedkoopman)") == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_help_and_version_load_nothing_heavy() -> None:
+    """All in one process: what one of them loads stays, and is seen after it."""
+    verbs = [
         ["--version"],
         ["--help"],
         ["run", "--help"],
@@ -201,11 +201,15 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         ["predict", "--help"],
         ["inspect", "--help"],
         ["export", "--help"],
-    ],
-    ids=" ".join,
-)
-def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
-    assert loaded_by(f"from fedkoopman.cli import main; assert main({arguments}) == 0") == []
+    ]
+    code = f"""
+import sys
+from fedkoopman.cli import main
+for words in {verbs}:
+    assert main(words) == 0, words
+    assert not set({HEAVY}) & set(sys.modules), words
+"""
+    assert loaded_by(code) == []
 
 
 def test_reading_a_sites_files_does_not_load_jax() -> None:

@@ -184,6 +184,7 @@ def test_a_worker_that_is_killed_is_not_missed(
     assert not runs(pid)
 
 
+@pytest.mark.deploy
 def test_it_rests_when_it_is_idle_and_comes_back(tmp_path: Path) -> None:
     with started(tmp_path, idle=0.2) as agent:
         asked(agent, Poll(1))
@@ -208,6 +209,7 @@ def test_it_rests_when_it_is_idle_and_comes_back(tmp_path: Path) -> None:
         assert isinstance(reply, Evaluated) and runs(agent.work.pid)
 
 
+@pytest.mark.deploy
 def test_it_ends_with_its_agent_however_that_ends(tmp_path: Path) -> None:
     """Also in the midst of a computation."""
     make_site(tmp_path / "lab-a")
@@ -283,7 +285,7 @@ print(len(pids), trained, *sizes)
 """
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, sys.path)))}
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=900
+        [sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=1800
     )
     assert run.returncode == 0, run.stderr
     workers, trained, *sizes = map(int, run.stdout.split())

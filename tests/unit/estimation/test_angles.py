@@ -10,6 +10,8 @@ from fedkoopman.estimation.gaussian import wrap
 
 GAUSSIAN = ["ukf", "ukf-resampled", "ekf"]
 METHODS = [*GAUSSIAN, "particle"]
+ONE = [pytest.param(n, marks=pytest.mark.slow) if n != "ukf-resampled" else n for n in GAUSSIAN]
+"""All three, of which the gate runs one."""
 STEPS, NOISE = 150, 0.01
 START = np.array([0.5, 9.0])  # above 2√(g/L) = 6.3 rad/s a pendulum turns over
 
@@ -94,7 +96,7 @@ def test_particles_on_the_circle_are_those_on_the_line(z, unwrapped):
     np.testing.assert_allclose(ours.log_likelihood, line.log_likelihood, atol=1e-3)
 
 
-@pytest.mark.parametrize("method", GAUSSIAN)
+@pytest.mark.parametrize("method", ONE)
 def test_a_wrapped_observation_of_a_state_that_counts_turns(z, unwrapped, method):
     """Only the sensor's component is an angle: the state stays on the line."""
     ours = fk.estimate(LINE[0], CIRCLE[1], z, method=method, **GIVEN)
@@ -116,7 +118,7 @@ def test_whole_turns_of_the_initial_state_change_nothing(z, method):
     assert -np.pi < away.initial_mean[0] <= np.pi
 
 
-@pytest.mark.parametrize("method", GAUSSIAN)
+@pytest.mark.parametrize("method", ONE)
 def test_missing_angles(truth, z, method):
     """A gap of half a turn and more."""
     gaps = z.copy()
@@ -128,7 +130,7 @@ def test_missing_angles(truth, z, method):
     assert np.isfinite(e.mean).all() and e.std[72, 0] > e.std[30, 0]
 
 
-@pytest.mark.parametrize("method", GAUSSIAN)
+@pytest.mark.parametrize("method", ONE)
 def test_a_bearing_may_be_measured_from_anywhere(method):
     """A body that circles the observer, seen by its bearing: where zero lies is a convention."""
     turn = np.array([[np.cos(0.1), -np.sin(0.1)], [np.sin(0.1), np.cos(0.1)]])
@@ -170,7 +172,7 @@ def test_a_bearing_may_be_measured_from_anywhere(method):
     assert not lost.ok or lost.log_likelihood < a.log_likelihood - 5
 
 
-@pytest.mark.parametrize("method", GAUSSIAN)
+@pytest.mark.parametrize("method", ONE)
 def test_a_map_may_wrap_its_own_angle(method):
     """With the component declared, it does not matter on which turn the map returns it."""
 

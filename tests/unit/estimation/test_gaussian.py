@@ -10,6 +10,14 @@ from reference.problems import linear, lorenz63, van_der_pol
 
 import fedkoopman as fk
 
+MEMBERS = pytest.mark.parametrize(
+    "method",
+    [
+        "ukf-resampled",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("ukf", "ekf")),
+    ],
+)
+"""That a batch is its members is also a law of every estimator: test_estimator_laws.py."""
 MAKE = {"lorenz63": lorenz63, "van-der-pol": van_der_pol, "linear": linear}
 
 
@@ -43,9 +51,9 @@ def test_ukf_is_filterpys(case):
     ("points", "resample"),
     [
         ((0.1, 2.0, -1.0), False),
-        ((0.1, 2.0, -1.0), True),
+        pytest.param((0.1, 2.0, -1.0), True, marks=pytest.mark.slow),
         ((1.0, 0.0, 1.0), True),
-        ((0.5, 2.0, 0.0), False),
+        pytest.param((0.5, 2.0, 0.0), False, marks=pytest.mark.slow),
     ],
 )
 def test_ukf_is_the_textbooks(case, resample, points):
@@ -132,7 +140,7 @@ def test_per_step_noise_is_the_textbooks():
     np.testing.assert_array_equal(each.mean[0], ours.mean)
 
 
-@pytest.mark.parametrize("method", ["ukf", "ukf-resampled", "ekf"])
+@MEMBERS
 def test_a_batch_is_its_members(method):
     cases = [lorenz63(steps=50, seed=s) for s in range(5)]
     sensor = cases[0].sensor
@@ -165,7 +173,7 @@ def test_more_trajectories_than_one_piece_holds():
     assert seen[-1] == (300, 300) and [a for a, _ in seen] == sorted(a for a, _ in seen)
 
 
-@pytest.mark.parametrize("method", ["ukf", "ukf-resampled", "ekf"])
+@MEMBERS
 def test_ragged_trajectories_are_their_members(method):
     case = lorenz63(steps=90)
     lengths = [90, 33, 1]

@@ -7,7 +7,11 @@ from reference.problems import linear, lorenz63
 
 import fedkoopman as fk
 
-METHODS = ["ukf", "ukf-resampled", "ekf"]
+METHODS = [
+    "ukf-resampled",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("ukf", "ekf")),
+]
+"""Of all methods, `test_estimator_laws` asks what missing observations do."""
 
 
 def close(ours, theirs, tolerance=1e-10):

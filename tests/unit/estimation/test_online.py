@@ -23,7 +23,7 @@ from fedkoopman.estimation import (
     step,
 )
 
-METHODS = ["ukf", "ukf-resampled", "ekf"]
+METHODS = ["ukf", pytest.param("ukf-resampled", marks=pytest.mark.slow), "ekf"]
 TRANSFORMS = {
     "ukf": Unscented(),
     "ukf-resampled": Unscented(resample=True),

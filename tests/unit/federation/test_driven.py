@@ -62,7 +62,10 @@ def test_a_run_is_least_squares_of_the_pooled_rows(file, prepared) -> None:
     np.testing.assert_allclose(model.simulate(x, U=u[None], relift=0)[0], expected, atol=1e-8)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",  # one solved at once and one trained by gradients
+    [pytest.param(n, marks=() if n in ("edmd", "paper") else pytest.mark.slow) for n in KINDS],
+)
 def test_a_served_model_is_that_of_a_run(kind, file, tmp_path) -> None:
     study = Study.load(file, {**KINDS[kind], "network.kind": kind, "network.bilinear": True})
     run = fk.run(study)

@@ -92,11 +92,12 @@ CASES = {
     "a site without data": {"clients.probability": [0.7, 0.0, 0.9]},
     "in double precision": {"training.precision": "float64"},
 }
+SLOW = {"fourier", "delays", "in double precision"}
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(n, marks=pytest.mark.slow if n in ("fourier", "delays") else ()) for n in CASES],
+    [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in CASES],
 )
 def test_a_run_equals_pooled_least_squares(case, folder, prepared):
     study = small_study(folder / "study", {**VALUES, **CASES[case]})
@@ -153,7 +154,13 @@ class Absent(Sites):
         return super().online()
 
 
-@pytest.mark.parametrize("away", [{}, {"lab-b": {1, 2, 3, 4}}, {"lab-a": {3, 5}, "lab-c": {1, 6}}])
+@pytest.mark.parametrize(
+    "away",
+    [
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ({}, {"lab-b": {1, 2, 3, 4}})),
+        {"lab-a": {3, 5}, "lab-c": {1, 6}},
+    ],
+)
 def test_a_served_federation_equals_pooled_least_squares_whoever_was_away(
     away, folder, prepared, tmp_path
 ):
@@ -177,7 +184,7 @@ def test_a_served_federation_equals_pooled_least_squares_whoever_was_away(
     assert_pooled(model, segments, early)
 
 
-@pytest.mark.parametrize("dropped", ["add-all", "add"])
+@pytest.mark.parametrize("dropped", ["add-all", pytest.param("add", marks=pytest.mark.slow)])
 def test_a_reply_that_is_lost_is_counted_once_when_it_comes_again(
     dropped, folder, prepared, tmp_path
 ):

@@ -15,6 +15,9 @@ QUICK = {
 }
 
 
+DELAYS = pytest.mark.parametrize("delays", [pytest.param(0, marks=pytest.mark.slow), 2])
+
+
 @pytest.fixture(scope="module")
 def data():
     return {one.__name__: driven.trajectories(one) for one in (driven.linear, driven.bilinear)}
@@ -52,7 +55,7 @@ def test_a_bilinear_system_is_recovered(data):
     assert error > 1e-2, "the data do not tell a bilinear system from a linear one"
 
 
-@pytest.mark.parametrize("delays", [0, 2])
+@DELAYS
 def test_a_spectral_model_forecasts_a_driven_system(data, delays):
     X, U = driven.trajectories(driven.linear, seed=1)
     model = fitted("spectral", data, n_delays=delays)
@@ -110,7 +113,7 @@ def test_simulations_are_the_formula_by_hand(kind, bilinear, data):
     np.testing.assert_allclose(three, states[2], rtol=1e-9, atol=1e-11)
 
 
-@pytest.mark.parametrize("delays", [0, 2])
+@DELAYS
 @pytest.mark.parametrize("kind", QUICK)
 def test_files_and_graphs_hold_inputs(kind, delays, data, tmp_path):
     import onnxruntime

@@ -90,8 +90,18 @@ def looped(kind, vector, examples, clip):
     return total, norms
 
 
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("way", [products_of, written_down])
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [
+        *((name, products_of) for name in KINDS),
+        ("paper-tanh-window", written_down),
+        *(
+            pytest.param(name, written_down, marks=pytest.mark.slow)
+            for name in KINDS
+            if name != "paper-tanh-window"
+        ),
+    ],
+)
 def test_clipped_sums_are_those_of_a_loop_of_single_gradients(name, way):
     kind = KINDS[name]
     with jax.enable_x64(True):

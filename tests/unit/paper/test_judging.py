@@ -176,6 +176,7 @@ def test_a_dip_is_told_from_a_slope() -> None:
     assert verdict([3, 1, 1, 1]) == UNDECIDED
 
 
+@pytest.mark.slow
 def test_chance_seldom_digs_a_dip() -> None:
     """Constant values along many settings, whose lowest is chosen: rarely a dip."""
     rng = np.random.default_rng(4)

@@ -75,6 +75,8 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._calls, self._last = 0, time.monotonic()
+        self._closed, self._status = False, 0
+        """Whether no more is to be computed, and the exit status of the last process."""
 
     def __getattr__(self, name: str) -> Any:
         """A method of `Work`, as far as it is on the list."""
@@ -97,8 +99,9 @@ class Worker:
                 self._end()
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """End the process, whatever it does, for good."""
         with self._guard:
+            self._closed = True
             if self._process is not None and self._calls:
                 self._process.kill()
             self._end()
@@ -122,8 +125,9 @@ class Worker:
                 killed += 1
                 if killed == ATTEMPTS:
                     raise MachineError(
-                        f"the process that computes was killed {ATTEMPTS} times: the machine may "
-                        "be short of memory; cut segments by data.longest, or add swap"
+                        f"the process that computes ended {ATTEMPTS} times over this, at last with "
+                        f"status {self._status}: see the agent's log; the machine may be short of "
+                        "memory: cut segments by data.longest, or add swap"
                     ) from error
 
     def _once(self, name: str, arguments: Sequence[Any]) -> Iterator[Any]:
@@ -139,12 +143,14 @@ class Worker:
     @contextmanager
     def _connection(self) -> Iterator[socket.socket]:
         """A connection to the worker, which is started if need be."""
-        ours, theirs = socket.socketpair()
         with self._guard:
+            if self._closed:
+                raise MachineError("the agent is ending: nothing more is computed")
             if self._process is None:
                 self._start()
             process, control = self._process, self._control
             assert process is not None and control is not None
+            ours, theirs = socket.socketpair()
             self._calls += 1
         try:
             with ours:
@@ -155,8 +161,8 @@ class Worker:
             with self._guard:
                 if self._process is process:
                     process.kill()  # if it has not ended, it is of no use any more
-                    status = self._end()
-                    LOG.warning("the process that computes has ended with status %s", status)
+                    self._end()
+                    LOG.warning("the process that computes ended with status %d", self._status)
             raise
         finally:
             with self._guard:
@@ -176,19 +182,18 @@ class Worker:
         with suppress(ConnectionError):  # whoever asks it next finds out
             send(control, self._about)
 
-    def _end(self) -> int | None:
-        """End the process; gives its exit status."""
+    def _end(self) -> None:
+        """End the process, if there is one."""
         process, control = self._process, self._control
         if process is None or control is None:
-            return None
+            return
         control.close()
         try:
-            status = process.wait(PATIENCE)
+            self._status = process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             process.kill()
-            status = process.wait()
+            self._status = process.wait()
         self._process = self._control = None
-        return status
 
 
 def worker_for(site: SiteFile, study: Study, identity: int, clients: int, idle: float) -> "Work":
