@@ -17,6 +17,7 @@ ORDER = (
     "errors",
     "signals",
     "paths",
+    "session_objects",
     "user_code",
     "registry",
     "lazy",

@@ -14,7 +14,7 @@ from typing import Any
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.config.user_files import user_files
+from fedkoopman.config.user_files import check_lasting, user_files
 from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short, system_error, underway
 from fedkoopman.paths import check_name
@@ -70,6 +70,7 @@ class RunDirectory:
             seeds: which seeds; None means the study's own, or those of the old run.
             sites: names of the sites, where their files lie with them and are not looked at here.
         """
+        check_lasting(study)
         study.check(sites=sites is None)
         with writing(path):  # a name may be too long even to look for
             _check_place(path)
