@@ -25,6 +25,7 @@ from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.runs.comparison import answer, benefit_entry, compared, hidden, holdings_of
 from fedkoopman.runs.experiment import experiment_of
+from fedkoopman.runs.progress import told
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
@@ -140,7 +141,7 @@ def run(
     seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint_seconds: float = 1.0,
     sites: Sites | None = None,
 ) -> Run:
@@ -152,7 +153,8 @@ def run(
             run that is resumed.
         out: a directory for records, checkpoints, models and the summary; None keeps all in memory.
         resume: go on with the run in `out`, if there is one.
-        progress: called after every slot of every seed, from the calling thread.
+        progress: True shows a bar, on a terminal or in a notebook; a function is called after
+            every slot of every seed, from the calling thread.
         checkpoint_seconds: how often a seed's state is saved.
         sites: what `prepared_sites` made of the study's site files, if that is done already.
 
@@ -179,6 +181,18 @@ def run(
 
 
 def _run(
+    study: Study,
+    seeds: tuple[int, ...],
+    sites: Sites | None,
+    directory: RunDirectory | None,
+    wanted: Callable[[Progress], None] | bool | None,
+    checkpoint_seconds: float,
+) -> Run:
+    with told(wanted, study.slots * len(seeds)) as progress:
+        return _run_all(study, seeds, sites, directory, progress, checkpoint_seconds)
+
+
+def _run_all(
     study: Study,
     seeds: tuple[int, ...],
     sites: Sites | None,
