@@ -21,6 +21,8 @@ ORDER = (
     "user_code",
     "registry",
     "lazy",
+    "cell_output",
+    "plot",
     "rules",
     "durable",
     "covariance",
