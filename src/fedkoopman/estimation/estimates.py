@@ -85,9 +85,9 @@ class Estimates:
 
     def _repr_html_(self) -> str:
         several = isinstance(self.mean, list) or self.mean.ndim == 3
-        lengths = [len(part) for part in self.mean] if several else [len(self.mean)]
-        first = self.mean[0] if several else self.mean
-        d, good = first.shape[1], int(np.sum(self.ok))
+        parts = list(self.mean) if several else [self.mean]
+        lengths = [len(part) for part in parts]
+        d, good = self.initial_mean.shape[-1], int(np.sum(self.ok))
         rows = [
             ("method", f"{self.method}, {'smoothed' if self.smoothed else 'filtered'}"),
             ("trajectories", f"{len(lengths)}, of which {good} could be estimated"),

@@ -124,7 +124,7 @@ def modes(
 
 def heat(share: Any, names: Sequence[str], labels: Sequence[str], ax: Any = None) -> "Axes":
     """Shares between 0 and 1, (modes, states), as a table of colours."""
-    axes = new_axes(ax, 2.6 + 0.7 * len(names), 1.2 + 0.28 * len(labels))
+    axes = new_axes(ax, max(4.6, 2.6 + 0.7 * len(names)), 1.2 + 0.28 * len(labels))
     axes.imshow(share, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     turned: dict[str, Any] = {"rotation": 30, "ha": "right"} if len(names) > 6 else {}
     axes.set_xticks(range(len(names)), [plain_text(name, 20) for name in names], **turned)

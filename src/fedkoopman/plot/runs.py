@@ -23,6 +23,8 @@ WORDS = {
     "horizon": "horizon, valid steps",
 }
 ARRIVED, DROPPED = "#bcd5ec", "#d55e00"
+LOWEST = 1e-12
+"""Share of the largest error below which nothing is shown."""
 MOST_SLOTS = 400
 """Slots with a cell of their own; of more, consecutive ones are counted together."""
 
@@ -41,6 +43,8 @@ def learning_curves(
     tables = _by_label(runs)
     if metrics is None:
         metrics = ("l1", "l2", "l3", "E") if len(tables) == 1 else ("E",)
+    from matplotlib.ticker import MaxNLocator
+
     wanted = (metrics,) if isinstance(metrics, str) else tuple(metrics)
     axes = new_axes(ax)
     curves = [
@@ -59,9 +63,11 @@ def learning_curves(
     drawn = np.concatenate([mean_band(values)[0] for *_, values in curves])
     if (drawn[np.isfinite(drawn)] > 0).all() and np.isfinite(drawn).any():
         axes.set_yscale("log")
+        top = float(np.nanmax(drawn))
+        axes.set_ylim(bottom=max(axes.get_ylim()[0], top * LOWEST))  # ℓ2 may be exact
     axes.set_xlabel("time slot")
     axes.set_ylabel(WORDS.get(wanted[0], wanted[0]) if len(wanted) == 1 else "errors and losses")
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     dress(axes)
     if len(curves) > 1:
         axes.legend(frameon=False, fontsize=9)
@@ -158,6 +164,7 @@ def raster(run: Any, *, seed: int | None = None, names: Any = None, ax: Any = No
     axes = new_axes(ax, 6.4, min(1.4 + 0.3 * count, 7.0))
     from matplotlib.colors import ListedColormap
     from matplotlib.patches import Patch
+    from matplotlib.ticker import MaxNLocator
 
     edges = np.append(slots, slots[-1] + 1) - 0.5
     rows = np.arange(count + 1) - 0.5
@@ -186,8 +193,8 @@ def raster(run: Any, *, seed: int | None = None, names: Any = None, ax: Any = No
         axes.set_yticks(range(count), labels)
     else:
         axes.set_ylabel("client")
-        axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     dress(axes)
     axes.grid(False)
     return axes

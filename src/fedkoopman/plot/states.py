@@ -14,6 +14,7 @@ from fedkoopman.plot.style import (
     COLOURS,
     DOTS,
     LINE,
+    TEXT,
     dress,
     labelled,
     new_axes,
@@ -75,8 +76,8 @@ def estimates(
         band(panel, time, mean[:, i], std[:, i], colour, colour if shared else BAND, label)
         if truth is not None:
             true = _same(truth, mean, "truth")[:, i]
-            look = {"label": None if shared and place else "truth"}
-            panel.plot(time, true, "--", color=DOTS, lw=1.1, zorder=1.8, **look)
+            look: dict[str, Any] = {"label": None if shared and place else "truth"}
+            panel.plot(time, true, "--", color=TEXT, lw=1.0, zorder=2.6, **look)
         panel.set_ylabel("states" if shared else labelled(names[i], units[i]))
         dress(panel)
     return _finished(axes, labelled("time", unit_of_time(time_unit, units)))
@@ -132,17 +133,16 @@ def forecast(
         line, fill, colour = AHEAD, AHEAD_BAND, LINE
         if shared:
             line = fill = colour = COLOURS[place % len(COLOURS)]
-        name = f"{names[i]}, " if shared else ""
         if before is not None:
             shown = before[-max(2, int(SHOWN_PAST * time[-1] / step)) :]
             since = (np.arange(len(shown)) - len(shown) + 1) * step
-            panel.plot(since, shown[:, i], color=colour, lw=1.3, label=f"{name}so far")
-        band(panel, time, mean[:, i], std[:, i], line, fill, f"{name}forecast")
+            panel.plot(since, shown[:, i], color=colour, lw=1.3, label=None if shared else "so far")
+        band(panel, time, mean[:, i], std[:, i], line, fill, names[i] if shared else "forecast")
         if truth is not None:
             true = paths_of(truth, "truth").parts[0]
             at = (1 + np.arange(len(true))) * step
-            look = {"label": None if shared and place else "what came"}
-            panel.plot(at, true[:, i], "--", color=DOTS, lw=1.1, zorder=1.8, **look)
+            look: dict[str, Any] = {"label": None if shared and place else "what came"}
+            panel.plot(at, true[:, i], "--", color=TEXT, lw=1.0, zorder=2.6, **look)
         panel.axvline(0, color=AXIS, lw=0.8, zorder=0)
         panel.set_ylabel("states" if shared else labelled(names[i], units[i]))
         dress(panel)
@@ -181,16 +181,16 @@ def phase_plane(
     drawn = paths.parts[:: -(-len(paths.parts) // MOST_PATHS)]
     alpha = 1.0 if len(drawn) < 5 else 0.5
     for k, part in enumerate(drawn):
-        first = {"label": "states"} if k == 0 and found is not None else {}
-        axes.plot(part[:, i], part[:, j], color=LINE, lw=1.1, alpha=alpha, **first)
+        name = "states" if k == 0 and found is not None else None
+        axes.plot(part[:, i], part[:, j], color=LINE, lw=1.1, alpha=alpha, label=name)
         axes.plot(part[:1, i], part[:1, j], "o", color=LINE, ms=4, mew=0)
         if found is not None:
             window = found.architecture_.window
             start = part[:window] if window > 1 else part[0]
             steps = n_steps or max(1, (len(part) - window) // found.architecture_.depth)
             ahead = np.vstack([part[window - 1][None], found.simulate(start, steps)])
-            first = {"label": "model"} if k == 0 else {}
-            axes.plot(ahead[:, i], ahead[:, j], "--", color=AHEAD, lw=1.1, alpha=alpha, **first)
+            name = "model" if k == 0 else None
+            axes.plot(ahead[:, i], ahead[:, j], "--", color=AHEAD, lw=1.1, alpha=alpha, label=name)
     axes.set_xlabel(labelled(known[i], units[i] if units else ""))
     axes.set_ylabel(labelled(known[j], units[j] if units else ""))
     dress(axes)
@@ -274,6 +274,7 @@ def _finished(axes: list["Axes"], time: str) -> Any:
     by_label = dict(zip(labels, handles, strict=True))
     if by_label:
         place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0, 1.0)}
-        look: dict[str, Any] = {"frameon": False, "fontsize": 9, "ncols": min(4, len(by_label))}
-        axes[0].legend(list(by_label.values()), list(by_label), borderaxespad=0.1, **place, **look)
+        look: dict[str, Any] = {"frameon": False, "fontsize": 9, "markerscale": 2}
+        place |= {"ncols": min(4, len(by_label)), "borderaxespad": 0.1}
+        axes[0].legend(list(by_label.values()), list(by_label), **place, **look)
     return result(axes)

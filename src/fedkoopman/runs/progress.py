@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -139,10 +140,8 @@ def _notebook() -> Callable[..., Any] | None:
     """What shows things in the notebook that this process serves; None if it serves none."""
     if "IPython" not in sys.modules:
         return None
-    from IPython import display, get_ipython  # whose user has it
-
-    found: Callable[..., Any] = display.display
-    return found if hasattr(get_ipython(), "kernel") else None
+    kernel = getattr(import_module("IPython").get_ipython(), "kernel", None)  # of a notebook
+    return None if kernel is None else import_module("IPython.display").display
 
 
 def cell_bar(display: Callable[..., Any], tally: Tally) -> Callable[[], None]:
