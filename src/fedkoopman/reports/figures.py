@@ -6,7 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 
 from fedkoopman.reports.plots import BAND, LINE, TEXT
-from fedkoopman.reports.run_files import Curve, SeedRecords
+from fedkoopman.reports.records import SeedRecords
+from fedkoopman.reports.run_files import Curve
 
 ORANGE, GREEN, RED = "#e69f00", "#009e73", "#d55e00"
 """Used beside the blue of the other plots; colour-blind readers can tell them apart."""

@@ -5,7 +5,7 @@ A run may still be going on.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,31 +13,8 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.config.loader import parse_toml
-from fedkoopman.errors import InputError, system_error
-
-METRICS = ("l1", "l2", "l3", "E", "horizon")
-"""The numbers of a record that a report shows."""
-
-
-@dataclass(frozen=True)
-class SeedRecords:
-    """The records of one seed, one entry per finished slot, ascending."""
-
-    seed: int
-    slots: np.ndarray
-    """Slot numbers; 0 is the untrained model."""
-    metrics: dict[str, np.ndarray]
-    """One value per slot and metric; NaN where it was not finite."""
-    arrived: tuple[np.ndarray, ...]
-    """Clients whose observation succeeded."""
-    active: tuple[np.ndarray, ...]
-    """Clients that trained."""
-    dropped: tuple[np.ndarray, ...]
-    """Clients whose estimate diverged, so that the segment was left out."""
-    samples: int
-    seconds: float
-    trust: tuple[dict[str, Any], ...] = ()
-    """Of slots in which updates were judged, what the record says of that."""
+from fedkoopman.errors import InputError
+from fedkoopman.reports.records import RecordsFile, SeedRecords
 
 
 @dataclass(frozen=True)
@@ -110,8 +87,13 @@ class RunFiles:
         return int((self.summary or {}).get("tail_slots", default))
 
 
-def read_run(directory: Path) -> RunFiles:
-    """Read what `fedkoopman run --out` wrote, finished or not: one seed or several `seed-K/`."""
+def read_run(directory: Path, kept: MutableMapping[Path, RecordsFile] | None = None) -> RunFiles:
+    """Read what `fedkoopman run --out` wrote, finished or not: one seed or several `seed-K/`.
+
+    Arguments:
+        kept: records files as the last reading left them, so that only new records are read.
+    """
+    kept = {} if kept is None else kept
     if not directory.is_dir():
         raise InputError(f"there is no run directory {directory}: give what --out named")
     named = {path: re.fullmatch(r"seed-(-?\d+)", path.name) for path in directory.iterdir()}
@@ -131,9 +113,8 @@ def read_run(directory: Path) -> RunFiles:
     seeds, waiting, first = [], [], None
     for seed, folder in folders.items():
         number = int(study.get("seed", 0)) if seed is None else seed
-        path = folder / "records.jsonl"
-        first_model = _read_json(folder / "untrained.json")
-        records = _read_records(path, number, first_model) if path.is_file() else None
+        file = kept.setdefault(folder, RecordsFile(folder / "records.jsonl"))
+        records = file.read(number, _read_json(folder / "untrained.json"))
         if records is None:
             waiting.append(number)
         else:
@@ -184,73 +165,6 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no JSON object: resume the run to write it")
     return content
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records of a file in turn; a last line cut off by a crash is passed over."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = json.loads(line)
-                if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
-                    raise ValueError("no object with a slot number")
-            except (ValueError, RecursionError) as error:
-                if not line.endswith("\n"):
-                    return
-                raise InputError(
-                    f"line {number} of {path} is no record ({error}): resume the run to mend it"
-                ) from error
-            yield number, record
-
-
-def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> SeedRecords | None:
-    by_slot: dict[int, dict[str, Any]] = {}
-    try:
-        for number, record in _lines(path):
-            record.pop("buffered", None)  # per client and slot: by far the largest part
-            try:
-                for key in ("arrived", "active", "dropped"):
-                    record[key] = np.asarray(record.get(key) or (), dtype=np.int32)
-                for key in METRICS:
-                    record[key] = _finite(record.get(key))
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InputError(f"line {number} of {path} is no record ({error})") from error
-            by_slot[record["slot"]] = record
-    except OSError as error:
-        raise system_error(f"cannot read {path}", error) from error
-    if not by_slot:
-        return None
-    if untrained is not None:
-        nothing = {key: np.zeros(0, np.int32) for key in ("arrived", "active", "dropped")}
-        scores = {key: _finite(untrained.get(key)) for key in METRICS}
-        by_slot[0] = {"slot": 0, **nothing, **scores}
-    records = [by_slot[slot] for slot in sorted(by_slot)]
-    return SeedRecords(
-        seed=seed,
-        slots=np.array([record["slot"] for record in records]),
-        metrics={key: np.array([record[key] for record in records]) for key in METRICS},
-        arrived=tuple(record["arrived"] for record in records),
-        active=tuple(record["active"] for record in records),
-        dropped=tuple(record["dropped"] for record in records),
-        samples=_samples(records),
-        seconds=max(_finite(record.get("seconds") or 0.0) for record in records),
-        trust=tuple(
-            {name: record[name] for name in ("slot", "trust", "rolled_back") if name in record}
-            for record in records
-            if "trust" in record or "rolled_back" in record
-        ),
-    )
-
-
-def _samples(records: Sequence[Mapping[str, Any]]) -> int:
-    """Samples that the model was learned from; see `runs.results.samples_of`."""
-    solved = [record for record in records if record.get("stage") == "sums"]
-    return sum(record.get("samples") or 0 for record in solved or records)
-
-
-def _finite(value: float | None) -> float:
-    number = np.nan if value is None else float(value)
-    return number if np.isfinite(number) else np.nan
 
 
 def _read_rollout(path: Path) -> Rollout | None:

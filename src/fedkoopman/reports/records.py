@@ -1,0 +1,149 @@
+"""A seed's records, read back for display while they may still grow."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedkoopman.errors import InputError, system_error
+
+METRICS = ("l1", "l2", "l3", "E", "horizon")
+"""The numbers of a record that a report shows."""
+CLIENTS = ("arrived", "active", "dropped")
+"""A record's lists of clients."""
+NOT_SHOWN = ("buffered", "loss", "E1", "E2")
+"""Entries of a record that no page shows; the first is by far the largest."""
+
+
+@dataclass(frozen=True)
+class SeedRecords:
+    """The records of one seed, one entry per finished slot, ascending."""
+
+    seed: int
+    slots: np.ndarray
+    """Slot numbers; 0 is the untrained model."""
+    metrics: dict[str, np.ndarray]
+    """One value per slot and metric; NaN where it was not finite."""
+    arrived: tuple[np.ndarray, ...]
+    """Clients whose observation succeeded."""
+    active: tuple[np.ndarray, ...]
+    """Clients that trained."""
+    dropped: tuple[np.ndarray, ...]
+    """Clients whose estimate diverged, so that the segment was left out."""
+    samples: int
+    seconds: float
+    trust: tuple[dict[str, Any], ...] = ()
+    """Of slots in which updates were judged, what the record says of that."""
+
+
+class RecordsFile:
+    """A `records.jsonl`, of which every reading takes in only what is new.
+
+    A run that is resumed cuts records off and writes them again, and a directory may be replaced:
+    where the last line that was read no longer stands where it stood, all is read again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._forget()
+
+    def _forget(self) -> None:
+        self._by_slot: dict[int, dict[str, Any]] = {}
+        self._end, self._count, self._last = 0, 0, b""
+
+    def read(self, seed: int, untrained: Mapping[str, Any] | None = None) -> SeedRecords | None:
+        """All records so far; None while there is none.
+
+        Arguments:
+            untrained: the scores of slot 0, if they are known.
+        """
+        try:
+            self._take_in()
+        except FileNotFoundError:
+            self._forget()
+        except OSError as error:
+            raise system_error(f"cannot read {self._path}", error) from error
+        if not self._by_slot:
+            return None
+        by_slot = self._by_slot
+        if untrained is not None:
+            by_slot = by_slot | {0: _checked({**untrained, "slot": 0})}
+        return _columns(seed, [by_slot[slot] for slot in sorted(by_slot)])
+
+    def _take_in(self) -> None:
+        with self._path.open("rb") as file:
+            start = self._end - len(self._last)
+            file.seek(start)
+            if os.fstat(file.fileno()).st_size < self._end or not self._stands(file.read):
+                self._forget()
+                file.seek(0)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return  # it is being written, or was cut off by a crash
+                record = self._parsed(line)
+                self._by_slot[record["slot"]] = record
+                self._end, self._count, self._last = self._end + len(line), self._count + 1, line
+
+    def _stands(self, read: Any) -> bool:
+        """Whether the last line that was read still stands there; reads past it."""
+        return read(len(self._last)) == self._last if self._last else True
+
+    def _parsed(self, line: bytes) -> dict[str, Any]:
+        try:
+            record = json.loads(line.decode(errors="replace"))
+            if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
+                raise ValueError("no object with a slot number")
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                f"line {self._count + 1} of {self._path} is no record ({error}): resume the run to "
+                "mend it"
+            ) from error
+        try:
+            return _checked(record)
+        except (TypeError, ValueError, OverflowError) as error:
+            where = f"line {self._count + 1} of {self._path}"
+            raise InputError(f"{where} is no record ({error})") from error
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    """What is shown of a record, with numbers and lists as arrays have them."""
+    shown = {name: value for name, value in record.items() if name not in NOT_SHOWN}
+    for key in CLIENTS:
+        shown[key] = np.asarray(record.get(key) or (), dtype=np.int32)
+    for key in METRICS:
+        shown[key] = finite(record.get(key))
+    return shown
+
+
+def _columns(seed: int, records: Sequence[Mapping[str, Any]]) -> SeedRecords:
+    return SeedRecords(
+        seed=seed,
+        slots=np.array([record["slot"] for record in records]),
+        metrics={key: np.array([record[key] for record in records]) for key in METRICS},
+        arrived=tuple(record["arrived"] for record in records),
+        active=tuple(record["active"] for record in records),
+        dropped=tuple(record["dropped"] for record in records),
+        samples=_samples(records),
+        seconds=max(finite(record.get("seconds") or 0.0) for record in records),
+        trust=tuple(
+            {name: record[name] for name in ("slot", "trust", "rolled_back") if name in record}
+            for record in records
+            if "trust" in record or "rolled_back" in record
+        ),
+    )
+
+
+def _samples(records: Sequence[Mapping[str, Any]]) -> int:
+    """Samples that the model was learned from; see `runs.results.samples_of`."""
+    solved = [record for record in records if record.get("stage") == "sums"]
+    return sum(record.get("samples") or 0 for record in solved or records)
+
+
+def finite(value: float | None) -> float:
+    """A number of a record; NaN where it was not finite."""
+    number = np.nan if value is None else float(value)
+    return number if np.isfinite(number) else np.nan
