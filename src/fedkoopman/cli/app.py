@@ -33,6 +33,7 @@ from fedkoopman.cli import (
     study,
     sweep,
     tune,
+    watch,
 )
 from fedkoopman.cli.process import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
@@ -61,6 +62,7 @@ VERBS = {  # in the order of `--help`
     "init": Verb(study.init, study.INIT_EXAMPLE),
     "check": Verb(study.check, study.CHECK_EXAMPLE),
     "run": Verb(run.run, run.EXAMPLE),
+    "watch": Verb(watch.watch, watch.EXAMPLE),
     "predict": Verb(predict.predict, predict.EXAMPLE),
     "inspect": Verb(inspect.inspect, inspect.EXAMPLE),
     "control": Verb(control.control, control.EXAMPLE),

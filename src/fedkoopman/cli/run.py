@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study
+from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, Watch, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
+from fedkoopman.cli.watch import watching
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
@@ -57,6 +58,7 @@ def run(
         Path | None,
         option("DIR", "Another run, whose numbers and forecast the report shows beside."),
     ] = None,
+    watch: Watch = False,
     progress: Bar = True,
 ) -> None:
     """Learn one shared model from all clients' observations, and report on it."""
@@ -70,12 +72,13 @@ def run(
     else:
         chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
-    summary = _run(chosen, seeds, out, resume, progress)
+    with watching(watch, out):
+        summary = _run(chosen, seeds, out, resume, progress)
 
-    from fedkoopman.reports.run import write_report
+        from fedkoopman.reports.run import write_report
 
-    report = write_report(out, beside)
-    _show(summary)
+        report = write_report(out, beside)
+        _show(summary)
     nested = out / f"seed-{summary['seeds'][0]}"
     typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
     typer.echo(f"report: {report}")

@@ -17,6 +17,10 @@ from fedkoopman.errors import InputError
 from fedkoopman.reports.records import RecordsFile, SeedRecords
 
 
+class NothingYet(InputError):
+    """A directory holds no finished slot, which may come."""
+
+
 @dataclass(frozen=True)
 class Rollout:
     """A held-out trajectory, its predictions, and the eigenvalues of the operator."""
@@ -95,7 +99,7 @@ def read_run(directory: Path, kept: MutableMapping[Path, RecordsFile] | None = N
     """
     kept = {} if kept is None else kept
     if not directory.is_dir():
-        raise InputError(f"there is no run directory {directory}: give what --out named")
+        raise NothingYet(f"there is no run directory {directory}: give what --out named")
     named = {path: re.fullmatch(r"seed-(-?\d+)", path.name) for path in directory.iterdir()}
     found = {int(match[1]): path for path, match in named.items() if match and path.is_dir()}
     folders: dict[int | None, Path] = {seed: found[seed] for seed in sorted(found)}
@@ -121,7 +125,7 @@ def read_run(directory: Path, kept: MutableMapping[Path, RecordsFile] | None = N
             seeds.append(records)
             first = first or folder
     if first is None:
-        raise InputError(
+        raise NothingYet(
             f"{directory} holds no finished slot yet (no complete line in any records.jsonl): "
             "wait for the run's first slot, or give another directory"
         )
@@ -148,7 +152,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(
+        raise NothingYet(
             f"there is no {path}: give the directory of a run, as --out named it"
         ) from None
     except (OSError, UnicodeDecodeError) as error:

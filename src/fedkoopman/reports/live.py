@@ -1,0 +1,115 @@
+"""The story of run directories while runs go on: told anew when their files have changed."""
+
+import threading
+import time
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from fedkoopman.errors import InputError
+from fedkoopman.reports.blocks import Story, section, text
+from fedkoopman.reports.document import document, story_json
+from fedkoopman.reports.records import RecordsFile
+from fedkoopman.reports.run_files import NothingYet, RunFiles, read_run
+from fedkoopman.reports.story import story_of
+
+SHOWN = ("study.toml", "run.json", "status.json", "summary.json")
+SHOWN_OF_SEEDS = ("records.jsonl", "untrained.json", "rollout.json")
+"""Files that a story is made of."""
+PAUSE = 0.3
+"""Seconds between looks at the files, and at least as long as the last telling took."""
+
+
+class Told(NamedTuple):
+    """A story, and what tells it from the one before."""
+
+    story: Story
+    content: bytes
+    """As JSON."""
+    tag: str
+
+
+class LiveStory:
+    """The story of some directories; of those without a finished slot it says that it waits."""
+
+    def __init__(self, directories: Sequence[Path]) -> None:
+        self._directories = tuple(directories)
+        self._records: dict[Path, RecordsFile] = {}
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._next = 0.0
+        self._told = _told(_waiting(self._directories, {}))
+
+    def now(self) -> Told:
+        """The story of the moment."""
+        with self._lock:
+            if time.monotonic() < self._next:
+                return self._told
+            began, seen = time.monotonic(), [*map(_stamps, self._directories)]
+            if seen != self._seen:
+                self._told, self._seen = _told(self._tell()), seen
+            end = time.monotonic()
+            self._next = end + max(PAUSE, end - began)
+            return self._told
+
+    def page(self, address: str) -> bytes:
+        """The page, which goes on asking an address for newer stories."""
+        return b"".join(document(self.now().story, live=address))
+
+    def _tell(self) -> Story:
+        runs: dict[Path, RunFiles] = {}
+        troubles: dict[Path, InputError] = {}
+        for directory in self._directories:
+            try:
+                runs[directory] = read_run(directory, self._records)
+            except InputError as error:
+                troubles[directory] = error
+        if not runs:
+            return _waiting(self._directories, troubles)
+        found = story_of(list(runs.values()))
+        if troubles:
+            notices = [text(_trouble(*one), "notice") for one in troubles.items()]
+            found["finished"] = False
+            found["sections"].insert(0, section("waiting", "Not shown yet", *notices))
+        return found
+
+
+def _told(found: Story) -> Told:
+    content = story_json(found)
+    return Told(found, content, sha256(content).hexdigest()[:32])
+
+
+def _waiting(directories: Sequence[Path], troubles: dict[Path, InputError]) -> Story:
+    """What is told before any run has finished a slot."""
+    lines = [text(_trouble(path, troubles.get(path)), "notice") for path in directories]
+    return {
+        "title": "Waiting for a run",
+        "lede": "This page comes alive with the first finished slot. There is nothing to reload.",
+        "finished": False,
+        "sections": [section("waiting", "What is awaited", *lines)],
+    }
+
+
+def _trouble(directory: Path, error: InputError | None) -> str:
+    if error is not None and not isinstance(error, NothingYet):
+        return f"{directory} cannot be shown: {error}"
+    if not directory.is_dir():
+        return f"{directory} does not exist yet; fedkoopman run --out {directory} makes it."
+    return f"{directory} has no finished slot yet."
+
+
+def _stamps(directory: Path) -> list[object]:
+    """What changes when a file of a run does."""
+    seeds = [directory, *sorted(directory.glob("seed-*"))]
+    files = [directory / name for name in SHOWN]
+    files += [folder / name for folder in seeds for name in SHOWN_OF_SEEDS]
+    return [_stamp(path) for path in files]
+
+
+def _stamp(path: Path) -> tuple[str, int, int] | None:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return str(path), about.st_mtime_ns, about.st_size
