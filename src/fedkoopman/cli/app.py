@@ -35,6 +35,7 @@ from fedkoopman.cli import (
     tune,
     watch,
 )
+from fedkoopman.cli.closing import Facts, with_json
 from fedkoopman.cli.process import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
 from fedkoopman.signals import Interrupted, interruptible
@@ -54,7 +55,7 @@ fedkoopman run --set slots=50 --out runs/first
 class Verb(NamedTuple):
     """A command of the program."""
 
-    function: Callable[..., None]
+    function: Callable[..., Facts | None]
     example: str  # to run as it stands; shown by `--help` and in docs/cli.md
 
 
@@ -96,7 +97,7 @@ app = typer.Typer(
     epilog=_epilog(EXAMPLE),
 )
 for _name, _verb in VERBS.items():
-    app.command(_name, epilog=_epilog(_verb.example))(_verb.function)
+    app.command(_name, epilog=_epilog(_verb.example))(with_json(_verb.function))
 
 
 def _version(asked: bool) -> None:

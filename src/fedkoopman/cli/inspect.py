@@ -1,12 +1,12 @@
 """`fedkoopman inspect`: what a model's file says of itself."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.process import tell_next
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ ModelKind = Annotated[
 def inspect(
     model: ModelFile,
     kind: ModelKind = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all of it as JSON, for other programs.")
-    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -51,7 +48,7 @@ def inspect(
             show_default=False,
         ),
     ] = None,
-) -> None:
+) -> Facts:
     """Show a model: its states, who trained it (in counts), its spectrum and modes."""
     from fedkoopman.durable import check_output, written_whole
     from fedkoopman.reports.plots import PLOTS
@@ -68,22 +65,11 @@ def inspect(
 
         with written_whole(plot) as [partial]:
             plot_spectrum(partial, about["spectrum"])
-    if as_json:
-        typer.echo(json.dumps(_finite(about), indent=2, ensure_ascii=False, allow_nan=False))
-        return
     _show(about)
     if plot is not None:
         typer.echo(f"wrote {plot}")
     tell_next("predict", model, "--site", "site.toml", "--steps", "50", "--plot", "forecast.png")
-
-
-def _finite(value: Any) -> Any:
-    """A value with null for numbers that JSON does not know, as of weights near the largest."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return about if plot is None else {**about, "plot": plot}
 
 
 def _show(about: dict[str, Any]) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, argument, option, whole
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, unknown_name
@@ -79,17 +80,17 @@ def reproduce(
     list_items: Annotated[
         bool, typer.Option("--list", help="List what can be reproduced and exit.")
     ] = False,
-) -> None:
+) -> Facts:
     """Reproduce tables and figures of the paper: ours beside the paper's, with verdicts."""
     if list_items:
         for about in CATALOGUE.values():
             typer.echo(f"{about.name:<20} {about.paper:<10} {about.title}")
-        return
+        return {"items": list(CATALOGUE.values())}
     chosen = _chosen(items or [])
     out = out or Path("reproduction-fast" if fast else "reproduction")
     _check_directory(out)
     if data is None and not _without_data(chosen, items or []):
-        return
+        return {"items": []}
     keep_compiled()
 
     from fedkoopman.paper.items import Options
@@ -97,7 +98,7 @@ def reproduce(
     count = seeds or (FAST_SEEDS if fast else None)
     options = Options(out / "runs", count, seed, fast, data, trajectories)
     again = _again(items or [], options, seeds, out)
-    _reproduce(chosen, options, out, again, progress)
+    return _reproduce(chosen, options, out, again, progress)
 
 
 def _chosen(names: Sequence[str]) -> list[About]:
@@ -160,7 +161,7 @@ def _reproduce(
     out: Path,
     again: Callable[[Sequence[str], bool], str],
     bar: bool,
-) -> None:
+) -> Facts:
     from fedkoopman.paper import files
     from fedkoopman.paper.pages import show, show_counts
 
@@ -195,7 +196,20 @@ def _reproduce(
             show(one)
     # The index has all items of the directory, also those of earlier commands.
     every = [made.get(name) or _judged(held[name]) for name in CATALOGUE if name in held]
-    typer.echo(f"report: {files.write_index(out, every)[0]}")
+    report = files.write_index(out, every)[0]
+    typer.echo(f"report: {report}")
+    items = [
+        {
+            "name": one.name,
+            "paper": one.paper,
+            "title": one.title,
+            "fast": one.fast,
+            "command": one.command,
+            "claims": one.findings.claims,
+        }
+        for one in made.values()
+    ]
+    return {"items": items, "directory": out, "report": report}
 
 
 def _judged(saved: "Saved") -> "Reproduced":

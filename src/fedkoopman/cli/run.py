@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, Watch, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
@@ -60,7 +61,7 @@ def run(
     ] = None,
     watch: Watch = False,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Learn one shared model from all clients' observations, and report on it."""
     from fedkoopman.paths import folder_name
 
@@ -80,12 +81,13 @@ def run(
         report = write_report(out, beside)
         _show(summary)
     nested = out / f"seed-{summary['seeds'][0]}"
-    typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
+    model = (nested if nested.is_dir() else out) / "model.safetensors"
+    typer.echo(f"model: {model}")
     typer.echo(f"report: {report}")
     _check_outcome(summary)
     if summary.get("sites"):
-        model = (nested if nested.is_dir() else out) / "model.safetensors"
         tell_next("inspect", model)
+    return {**summary, "directory": out, "model": model, "report": report}
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
