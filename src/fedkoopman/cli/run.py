@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedkoopman.cli.closing import Facts
+from fedkoopman.cli.companion import companion
 from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, Watch, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
@@ -60,6 +62,13 @@ def run(
         option("DIR", "Another run, whose numbers and forecast the report shows beside."),
     ] = None,
     watch: Watch = False,
+    track: Annotated[
+        str | None,
+        option(
+            "tensorboard|mlflow",
+            "Log every slot's numbers there too, and after --resume only what is new.",
+        ),
+    ] = None,
     progress: Bar = True,
 ) -> Facts:
     """Learn one shared model from all clients' observations, and report on it."""
@@ -67,13 +76,17 @@ def run(
 
     if beside is not None and not (beside / "study.toml").is_file():
         raise InputError(f"--beside {beside} is no run directory: give one that a run has made")
+    if track is not None:
+        from fedkoopman.reports.tracking import check_tracker
+
+        check_tracker(track)
     keep_compiled()
     if resume and study is None and out is not None:
         chosen = _resumed(out, set_values)
     else:
         chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
-    with watching(watch, out):
+    with watching(watch, out), _tracked(track, out):
         summary = _run(chosen, seeds, out, resume, progress)
 
         from fedkoopman.reports.run import write_report
@@ -88,6 +101,14 @@ def run(
     if summary.get("sites"):
         tell_next("inspect", model)
     return {**summary, "directory": out, "model": model, "report": report}
+
+
+def _tracked(name: str | None, out: Path) -> AbstractContextManager[None]:
+    """Let another process log what the run records."""
+    if name is None:
+        return nullcontext()
+    module = "fedkoopman.reports.tracking"
+    return companion(f"logging to {name}", module, name, str(out.absolute()), ends=60.0)
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:

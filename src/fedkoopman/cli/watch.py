@@ -1,16 +1,15 @@
 """`fedkoopman watch`: the report of a run as a live page; other verbs start the same one."""
 
-import subprocess
 import sys
-import tempfile
 import webbrowser
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.companion import companion
 from fedkoopman.cli.options import option, whole
 from fedkoopman.cli.process import say
 from fedkoopman.signals import stop_requested
@@ -18,8 +17,6 @@ from fedkoopman.signals import stop_requested
 EXAMPLE = """
 fedkoopman watch runs/first --open
 """
-ENDS = 10.0
-"""Seconds that the page's process may take to end."""
 
 
 def watch(
@@ -49,41 +46,15 @@ def watch(
 
 @contextmanager
 def watching(wanted: bool, directory: Path) -> Iterator[None]:
-    """Within it, a directory's live page is served by another process, if that is wanted.
-
-    Whatever happens to that process, what runs here goes on.
-    """
+    """Within it, a directory's live page is served by another process, if that is wanted."""
     if not wanted:
         yield
         return
     from fedkoopman.reports.live_server import address, listening
 
-    with listening() as own, tempfile.TemporaryFile() as complaints:
-        process = subprocess.Popen(
-            [
-                sys.executable, "-m", "fedkoopman.reports.live_server",
-                str(own.fileno()), str(directory.absolute()),
-            ],
-            pass_fds=[own.fileno()],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            start_new_session=True,  # Ctrl-C is for this process, which ends that one
-        )  # fmt: skip
-        assert process.stdin is not None
-        try:
-            print(f"live page: {address(own)}", file=sys.stderr, flush=True)
+    with listening() as own:
+        number, where = own.fileno(), str(directory.absolute())
+        print(f"live page: {address(own)}", file=sys.stderr, flush=True)
+        module = "fedkoopman.reports.live_server"
+        with companion("the live page", module, str(number), where, keep=[number]):
             yield
-            with suppress(OSError):
-                process.stdin.close()  # as its end, the process takes leave of open pages
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(ENDS)
-        finally:
-            if process.poll() is None:
-                process.kill()
-            with suppress(OSError):
-                process.stdin.close()
-            if process.wait() > 0:
-                complaints.seek(0)
-                said = complaints.read().decode(errors="replace").strip().splitlines()
-                print(f"note: the live page ended: {said[-1:]}", file=sys.stderr, flush=True)

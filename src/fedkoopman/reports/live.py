@@ -1,8 +1,10 @@
 """The story of run directories while runs go on: told anew when their files have changed."""
 
+import os
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +16,8 @@ from fedkoopman.reports.records import RecordsFile
 from fedkoopman.reports.run_files import NothingYet, RunFiles, read_run
 from fedkoopman.reports.story import story_of
 
-SHOWN = ("study.toml", "run.json", "status.json", "summary.json")
-SHOWN_OF_SEEDS = ("records.jsonl", "untrained.json", "rollout.json")
-"""Files that a story is made of."""
+SHOWN = (".toml", ".json", ".jsonl")
+"""Endings of the files that a story is made of."""
 PAUSE = 0.3
 """Seconds between looks at the files, and at least as long as the last telling took."""
 
@@ -99,17 +100,13 @@ def _trouble(directory: Path, error: InputError | None) -> str:
     return f"{directory} has no finished slot yet."
 
 
-def _stamps(directory: Path) -> list[object]:
+def _stamps(directory: Path) -> list[tuple[str, int, int]]:
     """What changes when a file of a run does."""
-    seeds = [directory, *sorted(directory.glob("seed-*"))]
-    files = [directory / name for name in SHOWN]
-    files += [folder / name for folder in seeds for name in SHOWN_OF_SEEDS]
-    return [_stamp(path) for path in files]
-
-
-def _stamp(path: Path) -> tuple[str, int, int] | None:
-    try:
-        about = path.stat()
-    except OSError:
-        return None
-    return str(path), about.st_mtime_ns, about.st_size
+    found = []
+    for folder in (directory, *sorted(directory.glob("seed-*"))):
+        with suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith(SHOWN):
+                    about = entry.stat()
+                    found.append((entry.path, about.st_mtime_ns, about.st_size))
+    return sorted(found)

@@ -2,15 +2,16 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from fedkoopman.errors import InputError, system_error
 
+Record = dict[str, Any]
 METRICS = ("l1", "l2", "l3", "E", "horizon")
 """The numbers of a record that a report shows."""
 CLIENTS = ("arrived", "active", "dropped")
@@ -40,20 +41,65 @@ class SeedRecords:
     """Of slots in which updates were judged, what the record says of that."""
 
 
-class RecordsFile:
-    """A `records.jsonl`, of which every reading takes in only what is new.
+class AppendedRecords:
+    """A `records.jsonl`, of which every reading gives what is new.
 
     A run that is resumed cuts records off and writes them again, and a directory may be replaced:
     where the last line that was read no longer stands where it stood, all is read again.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._forget()
-
-    def _forget(self) -> None:
-        self._by_slot: dict[int, dict[str, Any]] = {}
+    def __init__(self, path: Path, shape: Callable[[Record], Record] = dict) -> None:
+        """Arguments:
+        shape: what is made of each record; its ValueError or TypeError says what is wrong.
+        """
+        self._path, self._shape = path, shape
         self._end, self._count, self._last = 0, 0, b""
+
+    def read(self) -> tuple[bool, list[Record]]:
+        """Whether all is read anew, and the new records; what a crash cut off is passed over."""
+        try:
+            with self._path.open("rb") as file:
+                return self._read(file)
+        except FileNotFoundError:
+            self._end, self._count, self._last = 0, 0, b""
+            return True, []
+        except OSError as error:
+            raise system_error(f"cannot read {self._path}", error) from error
+
+    def _read(self, file: BinaryIO) -> tuple[bool, list[Record]]:
+        end, count, last = self._end, self._count, self._last
+        file.seek(end - len(last))
+        anew = os.fstat(file.fileno()).st_size < end or file.read(len(last)) != last
+        if anew:
+            end, count, last = 0, 0, b""
+            file.seek(0)
+        found = []
+        for line in file:
+            if not line.endswith(b"\n"):
+                break  # it is being written, or was cut off by a crash
+            end, count, last = end + len(line), count + 1, line
+            found.append(self._parsed(line, count))
+        self._end, self._count, self._last = end, count, last
+        return anew, found
+
+    def _parsed(self, line: bytes, number: int) -> Record:
+        try:
+            record = json.loads(line.decode(errors="replace"))
+            if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
+                raise ValueError("no object with a slot number")
+            return self._shape(record)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InputError(
+                f"line {number} of {self._path} is no record ({error}): resume the run to mend it"
+            ) from error
+
+
+class RecordsFile:
+    """What is shown of a seed's records; every reading takes in only what is new."""
+
+    def __init__(self, path: Path) -> None:
+        self._records = AppendedRecords(path, _checked)
+        self._by_slot: dict[int, Record] = {}
 
     def read(self, seed: int, untrained: Mapping[str, Any] | None = None) -> SeedRecords | None:
         """All records so far; None while there is none.
@@ -61,12 +107,10 @@ class RecordsFile:
         Arguments:
             untrained: the scores of slot 0, if they are known.
         """
-        try:
-            self._take_in()
-        except FileNotFoundError:
-            self._forget()
-        except OSError as error:
-            raise system_error(f"cannot read {self._path}", error) from error
+        anew, records = self._records.read()
+        if anew:
+            self._by_slot = {}
+        self._by_slot |= {record["slot"]: record for record in records}
         if not self._by_slot:
             return None
         by_slot = self._by_slot
@@ -74,42 +118,8 @@ class RecordsFile:
             by_slot = by_slot | {0: _checked({**untrained, "slot": 0})}
         return _columns(seed, [by_slot[slot] for slot in sorted(by_slot)])
 
-    def _take_in(self) -> None:
-        with self._path.open("rb") as file:
-            start = self._end - len(self._last)
-            file.seek(start)
-            if os.fstat(file.fileno()).st_size < self._end or not self._stands(file.read):
-                self._forget()
-                file.seek(0)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    return  # it is being written, or was cut off by a crash
-                record = self._parsed(line)
-                self._by_slot[record["slot"]] = record
-                self._end, self._count, self._last = self._end + len(line), self._count + 1, line
 
-    def _stands(self, read: Any) -> bool:
-        """Whether the last line that was read still stands there; reads past it."""
-        return read(len(self._last)) == self._last if self._last else True
-
-    def _parsed(self, line: bytes) -> dict[str, Any]:
-        try:
-            record = json.loads(line.decode(errors="replace"))
-            if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
-                raise ValueError("no object with a slot number")
-        except (ValueError, RecursionError) as error:
-            raise InputError(
-                f"line {self._count + 1} of {self._path} is no record ({error}): resume the run to "
-                "mend it"
-            ) from error
-        try:
-            return _checked(record)
-        except (TypeError, ValueError, OverflowError) as error:
-            where = f"line {self._count + 1} of {self._path}"
-            raise InputError(f"{where} is no record ({error})") from error
-
-
-def _checked(record: dict[str, Any]) -> dict[str, Any]:
+def _checked(record: Record) -> Record:
     """What is shown of a record, with numbers and lists as arrays have them."""
     shown = {name: value for name, value in record.items() if name not in NOT_SHOWN}
     for key in CLIENTS:
