@@ -75,9 +75,13 @@ def inspect(
 def _show(about: dict[str, Any]) -> None:
     from rich.console import Console
 
+    from fedkoopman.koopman.pace import growth_warning
+
     console = Console(markup=False, highlight=False)
     console.print(_overview(about))
     console.print(_spectrum(about))
+    if warning := growth_warning(about["spectrum"]):
+        console.print(warning, soft_wrap=True)
 
 
 def _overview(about: dict[str, Any]) -> "Table":
@@ -117,9 +121,11 @@ def _spectrum(about: dict[str, Any]) -> "Table":
     from rich import box
     from rich.table import Table
 
+    from fedkoopman.koopman.pace import pace
+
     names = [state["name"] for state in about["states"]]
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("eigenvalue", "frequency", "decay rate", "half-life"):
+    for title in ("eigenvalue", "frequency", "decay rate", "pace"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("moves most")
     for row in about["spectrum"]:
@@ -130,16 +136,7 @@ def _spectrum(about: dict[str, Any]) -> "Table":
             value,
             "" if row["frequency"] is None else f"{row['frequency']:.4g}",
             "∞" if row["decay_rate"] is None else f"{row['decay_rate']:.4g}",
-            _half_life(row),
+            pace(row),
             ", ".join(f"{name} {row['mode'][name]:.2g}" for name in moved),
         )
     return table
-
-
-def _half_life(row: dict[str, Any]) -> str:
-    if row["decay_rate"] is None:
-        return "0"
-    if row["half_life"] is None:
-        return "∞"
-    grows = " (doubles)" if row["half_life"] < 0 else ""
-    return f"{abs(row['half_life']):.4g}{grows}"

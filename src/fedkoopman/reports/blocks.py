@@ -1,9 +1,9 @@
 """What a page is made of, as plain data: texts, tables, charts, in sections.
 
-A page is a JSON-able dictionary: `{"title": …, "lede": …, "sections": [{"id", "title", "blocks"}]}`,
-each block one of those made here. `document.py` renders it as HTML, and the page's own script
-(`assets/page.js`, `assets/charts.js`) draws the charts, and in a live page all of it, from the same
-data. Numbers that are not finite are None.
+A page is a JSON-able dictionary (`Story`) of sections, each with blocks that are made here.
+`document.py` renders it as HTML, and the page's own script (`assets/page.js`, `assets/charts.js`)
+draws the charts, and in a live page all of it, from the same data. Numbers that are not finite are
+None.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,12 @@ def code(words: str, folded: str = "") -> Block:
 
 
 def table(
-    name: str, head: Sequence[str], rows: Sequence[Sequence[Any]], *, folded: str = ""
+    name: str,
+    head: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    folded: str = "",
+    stacked: bool = False,
 ) -> Block:
     """A table whose rows begin with their heading.
 
@@ -67,9 +72,13 @@ def table(
         rows: cells as texts, or as (text, style), where the style is number, strong, meaning or
             several of them.
         folded: the line that opens the table; without it, the table stands open.
+        stacked: whether cells stand below each other on a phone.
     """
     cells = [[list(cell(one)) for one in row] for row in rows]
-    return {"kind": "table", "id": name, "head": list(head), "rows": cells, "folded": folded}
+    return {
+        "kind": "table", "id": name, "head": list(head), "rows": cells, "folded": folded,
+        "style": "stacked" if stacked else "",
+    }  # fmt: skip
 
 
 def cell(given: str | tuple[str, str]) -> tuple[str, str]:
@@ -121,6 +130,7 @@ def panel(
     yrange: Sequence[float] | None = None,
     rows: Sequence[str] = (),
     equal: bool = False,
+    nearest: bool = False,
     circle: bool = False,
     diagonal: bool = False,
     shade: Sequence[float] = (),
@@ -134,12 +144,14 @@ def panel(
         xrange, yrange: limits; otherwise as the data have them.
         rows: names of the rows, where y is not a number.
         equal: whether both axes have the same scale.
+        nearest: whether hovering finds the nearest point, not the nearest x.
         circle, diagonal: whether the unit circle, or y = x, is drawn.
         shade: a span of x in grey.
         mark: an x where a line stands.
     """
     return {
         "x": x, "y": y, "log": log, "xlog": xlog, "whole": whole, "equal": equal,
+        "nearest": nearest or equal,
         "xrange": None if xrange is None else [float(v) for v in xrange],
         "yrange": None if yrange is None else [float(v) for v in yrange],
         "rows": list(rows), "circle": circle, "diagonal": diagonal,
@@ -147,9 +159,16 @@ def panel(
     }  # fmt: skip
 
 
-def frame(name: str, note: str, lines: Sequence[Block]) -> Block:
-    """One choice of a chart: its name on the control, a sentence, and what is drawn."""
-    return {"name": name, "note": note, "series": list(lines)}
+def frame(
+    name: str, note: str, lines: Sequence[Block], panels: Sequence[Block] | None = None
+) -> Block:
+    """One choice of a chart: its name on the control, a sentence, and what is drawn.
+
+    Arguments:
+        panels: if they are others than the chart's.
+    """
+    found: Block = {"name": name, "note": note, "series": list(lines)}
+    return found if panels is None else found | {"panels": list(panels)}
 
 
 def line(
@@ -161,17 +180,19 @@ def line(
     panel: int = 0,
     low: Any = None,
     high: Any = None,
+    spread: float | None = None,
     style: str = "line",
     dash: str = "",
     words: Sequence[str] = (),
     unit: str = "",
 ) -> Block:
-    """A line with a name, and a band about it if `low` and `high` are given.
+    """A line with a name, and a band about it: from `low` to `high`, or `spread` to either side.
 
     Arguments:
         x: numbers, or (first, step) of evenly spaced ones.
         colour: a name in `assets/page.css`: truth, held, a, b, c, d, e, f.
-        style: line, dots, steps, bars (y is a row), marks (y is a row, at whole x).
+        style: line, dots, steps, bars (y is a row), marks (y is a row, at whole x), heat (as
+            marks, with `z` and `size` set).
         dash: as SVG has it.
         words: what hovering says of each point; otherwise its numbers.
     """
@@ -182,6 +203,8 @@ def line(
     }  # fmt: skip
     if low is not None and high is not None:
         found |= {"low": numbers(low), "high": numbers(high)}
+    if spread is not None and np.isfinite(spread):
+        found["spread"] = float(f"{spread:.4g}")
     return found | ({"words": list(words)} if words else {})
 
 

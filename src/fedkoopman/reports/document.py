@@ -104,7 +104,8 @@ def _table(block: Block) -> str:
         for first, *rest in block["rows"]
     )
     return (
-        f'<div class="scroll" tabindex="0"><table id="{escape(block["id"])}"><thead><tr>{top}</tr>'
+        f'<div class="scroll" tabindex="0"><table id="{escape(block["id"])}"'
+        f"{_class(block['style'])}><thead><tr>{top}</tr>"
         f"</thead>\n<tbody>{rows}</tbody></table></div>"
     )
 

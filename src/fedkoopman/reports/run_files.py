@@ -60,6 +60,10 @@ class RunFiles:
     """Of a finished run; None while it goes on."""
     rollout: Rollout | None
     """Of the first seed."""
+    evidence: dict[str, Any]
+    """What `runs.evidence` found of the first seed's model; empty where there is none."""
+    directory: str = ""
+    """Its name."""
     served: bool = False
     """Whether sites took part from machines of their own."""
     names: tuple[str, ...] = ()
@@ -137,6 +141,8 @@ def read_run(directory: Path, kept: MutableMapping[Path, RecordsFile] | None = N
         waiting=tuple(waiting),
         summary=summary if summary and summary.get("finished") else None,
         rollout=_read_rollout(first / "rollout.json"),
+        evidence=_read_evidence(first / "evidence.json"),
+        directory=directory.absolute().name,
         served=(directory / "status.json").is_file(),
         names=_names(directory) or tuple((summary or {}).get("sites") or ()),
     )
@@ -213,6 +219,24 @@ def _read_rollout(path: Path) -> Rollout | None:
     )
 
 
+def _read_evidence(path: Path) -> dict[str, Any]:
+    """Checked as far as a page relies on it: a part that does not fit is as if it were missing."""
+    found = _read_json(path) or {}
+    leads, errors = found.get("leads"), found.get("errors")
+    if not isinstance(leads, list) or not isinstance(errors, dict):
+        return {name: found[name] for name in ("sites", "spectrum") if name in found}
+    try:
+        for rows in (*errors.values(), found["std"]):
+            if _matrix(rows).shape != (len(leads), len(found["names"])):
+                raise ValueError("errors and steps do not have one length")
+        _matrix(found["shown"]["truth"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is no evidence ({error}): delete it, or resume the run"
+        ) from error
+    return found
+
+
 def _matrix(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
     """Rows of numbers, with null as NaN."""
     matrix = np.array(rows, dtype=float)
@@ -250,6 +274,24 @@ def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
     std = np.sqrt(squares / np.maximum(count - 1, 1))
     lowest = np.where(reached, values, np.inf).min(axis=0)
     return Curve(slots=slots, mean=mean, low=np.maximum(mean - std, lowest), high=mean + std)
+
+
+MOST_BINS = 600
+"""Points of a curve; of more slots, consecutive ones are drawn together."""
+
+
+def thinned(curve: Curve) -> Curve:
+    """A curve of no more points than are seen: means, lowest lows and highest highs of bins."""
+    if len(curve.slots) <= MOST_BINS:
+        return curve
+    first = np.arange(0, len(curve.slots), -(-len(curve.slots) // MOST_BINS))
+    count = np.diff(np.append(first, len(curve.slots)))
+    return Curve(
+        slots=curve.slots[np.append(first[1:], len(curve.slots)) - 1],
+        mean=np.add.reduceat(curve.mean, first) / count,
+        low=np.fmin.reduceat(curve.low, first),
+        high=np.fmax.reduceat(curve.high, first),
+    )
 
 
 def _tail_mean(seed: SeedRecords, metric: str, tail: int) -> float:

@@ -69,23 +69,19 @@ class Chart {
   constructor(figure, block, state = {frame: null, hidden: new Set(), zoom: null}) {
     Object.assign(this, {figure, state});
     this.block = block;
+    for (const line of [...block.series, ...block.frames.flatMap(one => one.series)]) if (line.spread && !line.low) {
+      line.low = line.y.map(v => v === null ? null : v - line.spread);
+      line.high = line.y.map(v => v === null ? null : v + line.spread);
+    }
     state.frame ??= block.start;
     figure.replaceChildren(make("figcaption", {}, block.title));
     if (block.frames.length > 1) this.addControl();
     this.legend = make("div", {class: "legend", role: "group", "aria-label": "Lines shown"});
     this.note = make("p", {class: "note", "aria-live": "polite"});
     this.grid = make("div", {class: "panels"});
-    this.grid.dataset.columns = block.columns;
     this.tip = make("div", {class: "tip", role: "status", hidden: ""});
     figure.append(this.legend, this.note, this.grid, this.tip);
-    this.panels = block.panels.map((_, i) => {
-      const place = document.createElementNS(SVG, "svg");
-      place.setAttribute("tabindex", "0");
-      place.setAttribute("role", "img");
-      this.grid.append(place);
-      this.listen(place, i);
-      return {place};
-    });
+    this.panels = [];
     this.observer = new ResizeObserver(() => { if (this.grid.clientWidth !== this.width) this.redraw(); });
     this.observer.observe(this.grid);
     this.redraw();
@@ -122,10 +118,24 @@ class Chart {
 
   choose(frame) { this.state.frame = frame; this.redraw(); }
 
+  get about() { return this.frame?.panels ?? this.block.panels; }
+
+  fitPanels() {
+    while (this.panels.length > this.about.length) this.panels.pop().place.remove();
+    while (this.panels.length < this.about.length) {
+      const place = document.createElementNS(SVG, "svg");
+      place.setAttribute("tabindex", "0");
+      place.setAttribute("role", "img");
+      this.grid.append(place);
+      this.listen(place, this.panels.length);
+      this.panels.push({place});
+    }
+  }
+
   get frame() { return this.block.frames[Math.min(this.state.frame, this.block.frames.length - 1)]; }
 
   lines(panel, every = false) {
-    const own = every ? this.block.frames.flatMap(one => one.series) : this.frame ? this.frame.series : [];
+    const own = every && !this.frame?.panels ? this.block.frames.flatMap(one => one.series) : this.frame ? this.frame.series : [];
     return [...this.block.series, ...own].filter(one => one.panel === panel && (every || !this.state.hidden.has(one.name)));
   }
 
@@ -141,6 +151,9 @@ class Chart {
     this.note.textContent = this.frame ? this.frame.note : "";
     this.note.hidden = !this.note.textContent;
     this.width = this.grid.clientWidth;
+    this.fitPanels();
+    this.columns = this.width < 560 ? 1 : Math.min(this.block.columns, this.about.length);
+    this.grid.dataset.columns = this.columns;
     this.drawLegend();
     this.panels.forEach((_, i) => this.drawPanel(i));
     this.leave();
@@ -179,9 +192,9 @@ class Chart {
   }
 
   limits(i, axis) {
-    const about = this.block.panels[i], given = axis === "x" ? about.xrange : about.yrange;
+    const about = this.about[i], given = axis === "x" ? about.xrange : about.yrange;
     const log = axis === "x" ? about.xlog : about.log;
-    if (axis === "x" && this.state.zoom) return this.state.zoom;
+    if (axis === "x" && this.state.zoom && !about.nearest) return this.state.zoom;
     if (given) return given;
     let low = Infinity, high = -Infinity;
     const take = v => { if (v !== null && Number.isFinite(v) && (!log || v > 0)) { low = Math.min(low, v); high = Math.max(high, v); } };
@@ -201,8 +214,8 @@ class Chart {
   }
 
   drawPanel(i) {
-    const about = this.block.panels[i], panel = this.panels[i], place = panel.place;
-    const columns = this.width < 560 ? 1 : Math.min(this.block.columns, this.block.panels.length);
+    const about = this.about[i], panel = this.panels[i], place = panel.place;
+    const columns = this.columns;
     const width = Math.max(220, Math.floor((this.width - 16 * (columns - 1)) / columns)), rows = about.rows.length;
     const narrow = width < 420;
     let height = this.block.height;
@@ -328,10 +341,9 @@ class Chart {
       this.point(i, px, py);
     });
     place.addEventListener("pointerleave", () => { if (from === null && document.activeElement !== place) this.leave(); });
-    const about = this.block.panels[i];
-    if (!about.equal) {
+    {
       place.addEventListener("pointerdown", event => {
-        if (event.pointerType !== "mouse" || event.button) return;
+        if (event.pointerType !== "mouse" || event.button || this.about[i].nearest) return;
         from = at(event)[0];
         place.setPointerCapture(event.pointerId);
       });
@@ -357,12 +369,12 @@ class Chart {
     const panel = this.panels[i], lines = this.lines(i).filter(one => one.y.length);
     if (event.key === "Escape") { this.state.zoom = null; this.redraw(); return; }
     if (!lines.length) return;
-    const places = this.block.panels[i].equal
-      ? lines.filter(one => one.words).flatMap(one => one.y.map((v, k) => [xOf(one, k), v]))
+    const places = this.about[i].nearest
+      ? lines.flatMap(one => one.y.map((v, k) => [xOf(one, k), v]))
       : [...new Set(lines.flatMap(one => one.y.map((_, k) => xOf(one, k))))].sort((a, b) => a - b).map(v => [v, null]);
     const last = places.length - 1, now = Math.min(last, panel.at ?? -1), step = event.shiftKey ? 10 : 1;
     const next = {ArrowRight: now + step, ArrowLeft: now < 0 ? last : now - step, Home: 0, End: last}[event.key];
-    if ((event.key === "+" || event.key === "-") && !this.block.panels[i].equal) {
+    if ((event.key === "+" || event.key === "-") && !this.about[i].nearest) {
       const x = panel.x, centre = now < 0 ? (x.low + x.high) / 2 : places[now][0], half = (x.high - x.low) * (event.key === "+" ? 0.25 : 1);
       const whole = (this.state.zoom = null, this.limits(i, "x"));
       const zoom = [Math.max(whole[0], centre - half), Math.min(whole[1], centre + half)];
@@ -384,7 +396,7 @@ class Chart {
 
   // Shows what stands at a place of a panel.
   point(i, px, py) {
-    const about = this.block.panels[i], panel = this.panels[i], said = [];
+    const about = this.about[i], panel = this.panels[i], said = [];
     panel.cursor.replaceChildren();
     if (px < panel.left - 6 || px > panel.right + 6) return this.leave();
     let title = "", where = px;
@@ -401,7 +413,7 @@ class Chart {
           said.push([line, line.style === "marks" ? "" : line.words ? line.words[k] : shown(line.z[k])]);
         }
       });
-    } else if (about.equal) {
+    } else if (about.nearest) {
       let best = null;
       for (const line of lines) line.y.forEach((v, k) => {
         if (v === null || xOf(line, k) === null) return;

@@ -23,7 +23,7 @@ function render(block) {
     const rows = block.rows.map(([first, ...rest]) => make("tr", {}, make("th", {scope: "row", class: first[1] || null}, first[0]),
       ...rest.map(([words, style], i) => make("td", {class: style || null, "data-name": block.head[i + 1]}, words))));
     return folded(block.folded, make("div", {class: "scroll", tabindex: "0"},
-      make("table", {id: block.id}, make("thead", {}, head), make("tbody", {}, ...rows))));
+      make("table", {id: block.id, class: block.style || null}, make("thead", {}, head), make("tbody", {}, ...rows))));
   }
   return make("figure", {class: "chart", id: block.id});
 }
