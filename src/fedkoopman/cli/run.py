@@ -69,6 +69,14 @@ def run(
             "Log every slot's numbers there too, and after --resume only what is new.",
         ),
     ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="Also learn what each simulated client would by itself, for the report: it takes "
+            "about as long as one seed. Of real sites it is always told.",
+        ),
+    ] = False,
     progress: Bar = True,
 ) -> Facts:
     """Learn one shared model from all clients' observations, and report on it."""
@@ -87,7 +95,7 @@ def run(
         chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
     with watching(watch, out), _tracked(track, out):
-        summary = _run(chosen, seeds, out, resume, progress)
+        summary = _run(chosen, seeds, out, resume, progress, alone)
 
         from fedkoopman.reports.run import write_report
 
@@ -143,7 +151,7 @@ def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":
 
 
 def _run(
-    study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool
+    study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool, alone: bool
 ) -> dict[str, Any]:
     from fedkoopman.runs.run import Progress
     from fedkoopman.runs.run import run as run_study
@@ -168,7 +176,13 @@ def _run(
 
         try:
             return run_study(
-                study, seeds=seeds, out=out, resume=resume, progress=tell, sites=sites
+                study,
+                seeds=seeds,
+                out=out,
+                resume=resume,
+                progress=tell,
+                sites=sites,
+                alone=alone,
             ).summary
         except KeyboardInterrupt:
             if not (out / "run.json").is_file():
@@ -180,7 +194,8 @@ def _run(
 
 def _show(summary: Mapping[str, Any]) -> None:
     """Print what was reached."""
-    from fedkoopman.reports.tables import new_table, plain_console, spread_text
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import spread_text
 
     seeds = summary["seeds"]
     several = len(seeds) > 1
@@ -205,11 +220,13 @@ def _show(summary: Mapping[str, Any]) -> None:
         typer.echo(f"privacy: {privacy_sentence(summary['privacy'])}")
     if summary.get("sites"):
         _show_sites(summary)
+    from fedkoopman.reports.benefit import show_benefit
+
+    show_benefit(summary)
 
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
-    from fedkoopman.reports.benefit import show_benefit
     from fedkoopman.reports.tables import new_table, plain_console, site_errors
 
     steps = len(next(iter(summary["sites"].values()))["observation_error"])
@@ -233,4 +250,3 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
                 typer.echo(f"{words} at {name}: {more} more, see summary.json", err=True)
     for name, value in summary["parameters"].items():
         typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")
-    show_benefit(summary)

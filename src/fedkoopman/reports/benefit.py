@@ -21,7 +21,7 @@ from fedkoopman.reports.wording import counted
 __all__ = ["benefit_section", "show_benefit"]
 
 CAPTION = (
-    "Root mean square errors of forecasts on the smoothed states of held-out segments, in units of "
+    "Root mean square errors of forecasts on {states}, in units of "
     "each state's spread there, by steps ahead. Bold: the best of a column. “A site alone” is what "
     "the same study would have learned from that site only; DMD and EDMD are least squares over "
     "all sites' data, from sums that they send."
@@ -38,11 +38,14 @@ def benefit_section(run: RunFiles) -> Section | None:
         return None
     lost = found["worse_than"]["holding"] or found["worse_than"]["dmd"]
     sites = found["sites"]
+    states = "the smoothed states of held-out segments"
+    if not run.sites:
+        states = "noise-free held-out trajectories"
     head = [_over(sites), *(counted(h, "step") for h in found["horizons"])]
     blocks = [
         text(found["sentence"], "warning" if lost else ""),
         _bars(found),
-        text(CAPTION, "caption"),
+        text(CAPTION.format(states=states), "caption"),
         table("benefit", head, [_cells(row) for row in _rows(found["mean"], found["degree"])]),
     ]
     if len(sites) > 1:
@@ -73,13 +76,14 @@ def _bars(found: Mapping[str, Any]) -> Block:
                     style="dots", words=[words[i] for i in rows],
                 )
             )  # fmt: skip
-        frames.append(frame(counted(steps, "step"), "", lines))
+        axes = panel("error / spread", "", rows=sites, nearest=True)
+        frames.append(frame(counted(steps, "step"), "", lines, [axes]))
     usual = found["horizons"].index(20) if 20 in found["horizons"] else len(frames) - 1
     return chart(
         "alone", "Each site alone, and the shared model",
         "Errors of forecasts of each site's held-out data: by what the site learned alone, and by "
         "the shared model. Further left is better.",
-        [panel("error / spread", "", rows=sites, nearest=True)], frames=frames,
+        frames[0]["panels"], frames=frames,
         control="slider: steps ahead", start=usual,
     )  # fmt: skip
 

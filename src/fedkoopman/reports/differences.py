@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fedkoopman.reports.blocks import Section, section, table, text
-from fedkoopman.reports.quality import scale_free, valid_median
+from fedkoopman.reports.quality import quality_words, scale_free, valid_median
 from fedkoopman.reports.run_files import RunFiles, tail_spread
 from fedkoopman.reports.wording import counted, number, spread_text
 
@@ -55,6 +55,11 @@ def difference_section(runs: Mapping[str, RunFiles]) -> Section | None:
         "beside",
         "Beside each other",
         text(_sentence(runs), "verdict") if _sentence(runs) else None,
+        *(
+            text(f"{name}: {block['text']}", block["style"].replace("verdict", ""))
+            for name, one in list(runs.items())[1:]
+            for block in quality_words(one)
+        ),
         table("beside-scores", ["", *names], rows, stacked=True),
         text("Where their studies differ:", "caption") if keys else None,
         table("differences", ["key", *names], keys) if keys else None,

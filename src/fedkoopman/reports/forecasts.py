@@ -1,4 +1,4 @@
-"""Forecasts beside the truth: any number of steps ahead, from one state on, and over all horizons."""
+"""Forecasts beside the truth: so many steps ahead, from one state on, and over all horizons."""
 
 from collections.abc import Mapping
 from itertools import combinations
@@ -125,9 +125,8 @@ def _ahead_note(run: RunFiles, place: int) -> str:
     for key, name in names.items():
         if key in run.evidence["errors"]:
             wrong = _share(run, key, place)
-            words.append(
-                f"{name} {number(100 * wrong, 2)} %" if wrong is not None else f"{name}: not finite"
-            )
+            told = "not finite" if wrong is None else f"{number(100 * wrong, 2)} %"
+            words.append(f"{name} {told}")
     return f"Off by, in units of the states' spread, over all held-out data: {', '.join(words)}."
 
 
@@ -332,7 +331,7 @@ def _by_horizon(runs: Mapping[str, RunFiles]) -> Block:
         frames.append(frame(name, "", lines, axes))
     return chart(
         "horizons", "Error by steps ahead",
-        "Errors of the model, of holding the last value and of EDMD by steps ahead, both logarithmic.",
+        "Errors of the model, of holding the last value and of EDMD by steps ahead, logarithmic.",
         frames[0]["panels"], frames=frames, control="tabs: state", height=300,
     )  # fmt: skip
 

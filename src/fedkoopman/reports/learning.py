@@ -9,7 +9,6 @@ from fedkoopman.reports.quality import SYMBOLS
 from fedkoopman.reports.run_files import (
     Curve,
     RunFiles,
-    SeedRecords,
     learning_curve,
     not_finite,
     thinned,
@@ -56,7 +55,9 @@ def learning_section(runs: Mapping[str, RunFiles]) -> Section:
         text(f"Not finite, and so shown as gaps: {where}.", "notice") if counts else None,
         chart(
             "losses", "Test losses", "Three test losses over time slots, logarithmic.",
-            [panel("time slot", "test loss", log=True, whole=True, shade=shade)], losses,
+            [panel("time slot", "test loss", log=True, whole=True, shade=shade,
+                   yrange=_usual(curves))],
+            losses,
             height=260,
         ),
         chart(
@@ -66,6 +67,16 @@ def learning_section(runs: Mapping[str, RunFiles]) -> Section:
         ),
         _table(curves),
     )  # fmt: skip
+
+
+def _usual(curves: Mapping[str, Curve]) -> tuple[float, float] | None:
+    """Limits without single values that are next to nothing, as a stage may give in between."""
+    values = np.concatenate([curves[m].mean for m in ("l1", "l2", "l3")])
+    values = values[np.isfinite(values) & (values > 0)]
+    if not values.size:
+        return None
+    low = max(values.min(), np.quantile(values, 0.05) * 1e-2)
+    return float(low / 1.3), float(values.max() * 1.3)
 
 
 def _caption(run: RunFiles, shaded: bool) -> str:
@@ -202,6 +213,6 @@ def bin_width(slots: int) -> int:
 def _incidence(lists: Sequence[np.ndarray], clients: int) -> np.ndarray:
     """(clients, slots): 1 where a client is in a slot's list."""
     incidence = np.zeros((clients, len(lists)), np.int32)
-    for column, ids in enumerate(lists):
-        incidence[ids, column] = 1
+    columns = np.repeat(np.arange(len(lists)), [ids.size for ids in lists])
+    incidence[np.concatenate([*lists]), columns] = 1
     return incidence

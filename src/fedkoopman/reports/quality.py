@@ -8,7 +8,9 @@ from fedkoopman.reports.blocks import Block, Section, facts, section, table, tex
 from fedkoopman.reports.run_files import RunFiles, tail_spread, untrained
 from fedkoopman.reports.wording import counted, labelled, listed, number, spread_text, with_unit
 
-__all__ = ["SYMBOLS", "overview", "quality_section", "scale_free", "valid_median"]
+__all__ = [
+    "SYMBOLS", "overview", "quality_section", "quality_words", "scale_free", "valid_median",
+]  # fmt: skip
 
 SYMBOLS = {"l1": "ℓ1", "l2": "ℓ2", "l3": "ℓ3", "E": "E", "horizon": "horizon"}
 MEANINGS = {
@@ -62,13 +64,13 @@ def quality_section(run: RunFiles) -> Section:
         "quality",
         "How good is the model?",
         *([text(_progress(run), "notice")] if run.summary is None else []),
-        *_words(run),
+        *quality_words(run),
         _facts(run),
         table("summary", head, rows, stacked=True),
     )
 
 
-def _words(run: RunFiles) -> list[Block]:
+def quality_words(run: RunFiles) -> list[Block]:
     """What the model can do, and what it cannot."""
     found = [one for one in (_error_words(run), _valid_words(run)) if one is not None]
     if not found and run.sites:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,13 @@ class RunFiles:
         found = (self.summary or {}).get("sites")
         return dict(found) if isinstance(found, Mapping) else {}
 
-    @property
+    @cached_property
     def clients(self) -> int:
         """How many clients the federation has."""
         count = self.study.get("clients", {}).get("count", 0)
         first = self.seeds[0]
-        lists = (*first.arrived, *first.active, *first.dropped)
-        return int(max([count, 1, *(ids.max() + 1 for ids in lists if ids.size)]))
+        seen = np.concatenate([*first.arrived, *first.active, *first.dropped])
+        return int(max(count, 1, seen.max(initial=0) + 1))
 
     @property
     def slots(self) -> int:
@@ -261,7 +262,9 @@ def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
     The losses and errors are never negative and are drawn on a logarithmic axis, so the band is
     not let fall below the lowest seed: there mean − std can be anywhere down to below zero.
     """
-    slots = np.unique(np.concatenate([seed.slots for seed in seeds]))
+    first, *others = (seed.slots for seed in seeds)
+    alike = all(np.array_equal(first, one) for one in others)
+    slots = first if alike else np.unique(np.concatenate([first, *others]))
     values = np.full((len(seeds), len(slots)), np.nan)
     reached = np.zeros(values.shape, bool)
     for row, seed in enumerate(seeds):

@@ -48,7 +48,7 @@ def spectrum_section(runs: Mapping[str, RunFiles]) -> Section:
 
 
 def modes_of(run: RunFiles) -> list[dict[str, Any]]:
-    """Rows as of `koopman.card.spectrum_rows`; from the eigenvalues alone where a run has no more."""
+    """Rows as of `koopman.card.spectrum_rows`; from the eigenvalues where a run has no more."""
     rollout = run.rollout
     assert rollout is not None
     told = run.evidence.get("spectrum")
@@ -83,7 +83,7 @@ def _period(row: Mapping[str, Any]) -> str:
 
 
 def _plane(runs: Mapping[str, RunFiles]) -> Block:
-    lines = []
+    lines: list[Block] = []
     for place, (name, run) in enumerate(runs.items()):
         if run.rollout is None:
             continue
@@ -95,13 +95,18 @@ def _plane(runs: Mapping[str, RunFiles]) -> Block:
             kinds = [(name, "abcdef"[place % 6], rows)]
         else:
             kinds = [("fades", "a", fade), ("grows", "b", grow)]
-        lines += [_points(words, colour, members) for words, colour, members in kinds if members]
+        for words, colour, members in kinds:
+            if members:
+                lines += [_points(words, colour, members), _pace_points(words, colour, members)]
     return chart(
         "spectrum-plane", "Eigenvalues in the complex plane",
-        "Eigenvalues of K with the unit circle; hovering tells frequency, period and pace.",
+        "Eigenvalues of K with the unit circle, and the modes by frequency and by the time in "
+        "which they halve or double; hovering tells frequency, period and pace.",
         [panel("real part", "imaginary part", equal=True, circle=True, xrange=_reach(runs),
-               yrange=_reach(runs))],
-        lines,
+               yrange=_reach(runs)),
+         panel("frequency, turns per time unit", "time to halve, or to double", log=True,
+               nearest=True)],
+        lines, columns=2, height=420,
     )  # fmt: skip
 
 
@@ -126,6 +131,17 @@ def _points(name: str, colour: str, rows: list[dict[str, Any]]) -> Block:
             y.append(part)
             words.append(told.format(_name(row, sign)))
     return line(name, np.array(x), np.array(y), colour, style="dots", words=words)
+
+
+def _pace_points(name: str, colour: str, rows: list[dict[str, Any]]) -> Block:
+    known = [row for row in rows if row["half_life"] and row["frequency"] is not None]
+    words = [f"λ = {_name(row)}\nfrequency {number(row['frequency'], 4)}, period {_period(row)}\n"
+             f"{pace(row)}" for row in known]  # fmt: skip
+    return line(
+        name, np.array([row["frequency"] for row in known]),
+        np.array([abs(row["half_life"]) for row in known]), colour, panel=1, style="dots",
+        words=words,
+    )  # fmt: skip
 
 
 def _table(rows: list[dict[str, Any]]) -> Block:

@@ -29,7 +29,8 @@ def contribution_section(run: RunFiles) -> Section:
         for lists in (seed.arrived, seed.active, seed.dropped)
     )
     silent = [names[n] for n in range(run.clients) if not trained[n]]
-    words = f"{counted(int(trained.sum()), 'training')} by {counted(run.clients - len(silent), 'site')}."
+    count = counted(run.clients - len(silent), "site")
+    words = f"{counted(int(trained.sum()), 'training')} by {count}."
     if silent and run.seeds[0].slots[-1]:
         shown = listed(silent) if len(silent) <= 5 else f"{len(silent)} sites"
         words += f" Never trained: {shown}."

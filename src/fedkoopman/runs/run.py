@@ -230,9 +230,9 @@ def _run(
         models.append(model)
         if one.files:
             rollout = rollout_of(one.experiment, model)
-            alone = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
-            alone |= one.private
-            one.files.finish(model, rollout, alone)
+            told = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
+            told |= one.private
+            one.files.finish(model, rollout, told)
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
     summary = summarise(study, records, untrained, seconds, names)

@@ -26,7 +26,7 @@ function shown(value, digits = 4) {
   const size = Math.abs(value);
   if (size < 1e-4 || size >= 1e7) {
     const [front, power] = value.toExponential(2).split("e");
-    return `${Number(front)}·10${[...String(Number(power))].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}`.replace("-", "−");
+    return `${front === "1.00" ? "" : `${Number(front)}·`}10${[...String(Number(power))].map(c => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || "⁻").join("")}`.replace("-", "−");
   }
   return Number(value.toPrecision(digits)).toLocaleString("en", {maximumFractionDigits: 9}).replace("-", "−");
 }
@@ -155,6 +155,9 @@ class Chart {
     this.columns = this.width < 560 ? 1 : Math.min(this.block.columns, this.about.length);
     this.grid.dataset.columns = this.columns;
     this.drawLegend();
+    // Panels below each other have one left edge, and the last alone says what x is.
+    const plain = this.about.map((one, i) => one.rows.length ? 0 : this.room(i));
+    this.left = this.about.map((one, i) => one.rows.length ? 0 : Math.max(...plain.filter((_, k) => k % this.columns === i % this.columns)));
     this.panels.forEach((_, i) => this.drawPanel(i));
     this.leave();
   }
@@ -213,6 +216,13 @@ class Chart {
     return [low - room, high + room];
   }
 
+  // How much the numbers and the name of y take.
+  room(i) {
+    const about = this.about[i], [low, high] = this.limits(i, "y");
+    const longest = Math.max(2, ...ticksOf(low, high, about.log, this.block.height / 42, false).map(v => [...shown(v)].length));
+    return Math.min(90, 12 + 6.6 * longest) + (about.y ? 18 : 0);
+  }
+
   drawPanel(i) {
     const about = this.about[i], panel = this.panels[i], place = panel.place;
     const columns = this.columns;
@@ -221,27 +231,28 @@ class Chart {
     let height = this.block.height;
     if (rows) height = EDGE.top + EDGE.bottom + Math.max(50, Math.min(30 * rows, 9 * rows + 150));
     let xs = this.limits(i, "x"), ys = rows ? [-0.5, rows - 0.5] : this.limits(i, "y");
-    const texts = rows ? about.rows : ticksOf(ys[0], ys[1], about.log, height / 42, false).map(v => shown(v));
-    const longest = Math.max(2, ...texts.map(one => [...one].length));
-    const left = Math.min(rows ? width * 0.34 : 90, 12 + 6.6 * longest) + (about.y && !rows ? 18 : 0);
+    const left = rows ? Math.min(width * 0.34, 12 + 6.6 * Math.max(2, ...about.rows.map(one => [...one].length))) : this.left[i];
+    const below = this.about[i + this.columns], last = !below || below.x !== about.x || about.equal;
+    const bottom = last ? EDGE.bottom : 24;
+    if (!last) height -= EDGE.bottom - bottom;
     if (about.equal) height = Math.min(width - left - EDGE.right, 420) + EDGE.top + EDGE.bottom;
-    const right = about.equal ? left + height - EDGE.top - EDGE.bottom : width - EDGE.right;
+    const right = about.equal ? left + height - EDGE.top - bottom : width - EDGE.right;
     if (about.equal) {
       const half = Math.max(xs[1] - xs[0], ys[1] - ys[0]) / 2, cx = (xs[0] + xs[1]) / 2, cy = (ys[0] + ys[1]) / 2;
       xs = [cx - half, cx + half]; ys = [cy - half, cy + half];
     }
     const x = new Scale(xs[0], xs[1], left, right, about.xlog);
-    const y = new Scale(ys[0], ys[1], rows ? EDGE.top : height - EDGE.bottom, rows ? height - EDGE.bottom : EDGE.top, about.log && !rows);
-    Object.assign(panel, {x, y, left, right, height, top: EDGE.top, bottom: height - EDGE.bottom});
+    const y = new Scale(ys[0], ys[1], rows ? EDGE.top : height - bottom, rows ? height - bottom : EDGE.top, about.log && !rows);
+    Object.assign(panel, {x, y, left, right, height, top: EDGE.top, bottom: height - bottom});
     place.setAttribute("viewBox", `0 0 ${width} ${height}`);
     place.setAttribute("aria-label", `${this.block.description} ${about.y ? `Panel: ${about.y}.` : ""} Arrow keys read values.`);
     place.replaceChildren();
     const id = `${this.block.id}-${i}-clip`;
-    draw(draw(draw(place, "defs"), "clipPath", {id}), "rect", {x: left, y: EDGE.top, width: right - left, height: height - EDGE.top - EDGE.bottom});
+    draw(draw(draw(place, "defs"), "clipPath", {id}), "rect", {x: left, y: EDGE.top, width: right - left, height: height - EDGE.top - bottom});
     const axes = draw(place, "g", {class: "axes"});
     if (about.shade.length) {
       const [a, b] = about.shade.map(v => Math.max(left, Math.min(right, x.to(v))));
-      draw(axes, "rect", {x: a, y: EDGE.top, width: Math.max(0, b - a), height: height - EDGE.top - EDGE.bottom, class: "shade"});
+      draw(axes, "rect", {x: a, y: EDGE.top, width: Math.max(0, b - a), height: height - EDGE.top - bottom, class: "shade"});
     }
     for (const v of ticksOf(xs[0], xs[1], about.xlog, (right - left) / (narrow ? 60 : 90), about.whole)) {
       draw(axes, "path", {d: `M${x.to(v)} ${EDGE.top}V${panel.bottom}`, class: "grid"});
@@ -261,7 +272,7 @@ class Chart {
       draw(axes, "text", {x: left - 7, y: y.to(v) + 4, "text-anchor": "end"}, shown(v));
     }
     draw(axes, "path", {d: `M${left} ${EDGE.top}V${panel.bottom}H${right}`, class: "frame"});
-    draw(axes, "text", {x: (left + right) / 2, y: height - 5, "text-anchor": "middle", class: "label"}, cut(about.x, (right - left) / 7));
+    if (last) draw(axes, "text", {x: (left + right) / 2, y: height - 5, "text-anchor": "middle", class: "label"}, cut(about.x, (right - left) / 7));
     if (about.y && !rows) {
       const middle = (EDGE.top + panel.bottom) / 2;
       draw(axes, "text", {x: 12, y: middle, transform: `rotate(-90 12 ${middle})`, "text-anchor": "middle", class: "label"}, cut(about.y, (panel.bottom - EDGE.top) / 6.5));
