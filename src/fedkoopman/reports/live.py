@@ -9,7 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from fedkoopman.errors import InputError
+from fedkoopman.errors import InputError, cause_of
 from fedkoopman.reports.blocks import Story, section, text
 from fedkoopman.reports.document import document, story_json
 from fedkoopman.reports.records import RecordsFile
@@ -68,7 +68,11 @@ class LiveStory:
                 troubles[directory] = error
         if not runs:
             return _waiting(self._directories, troubles)
-        found = story_of(list(runs.values()))
+        try:
+            found = story_of(list(runs.values()))
+        except Exception as error:  # as of files that another version wrote: it may pass
+            why = InputError(f"its files are not as expected ({cause_of(error)})")
+            return _waiting(self._directories, troubles | dict.fromkeys(runs, why))
         if troubles:
             notices = [text(_trouble(*one), "notice") for one in troubles.items()]
             found["finished"] = False

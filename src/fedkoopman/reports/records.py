@@ -14,9 +14,11 @@ from fedkoopman.errors import InputError, system_error
 Record = dict[str, Any]
 METRICS = ("l1", "l2", "l3", "E", "horizon")
 """The numbers of a record that a report shows."""
+ALSO = ("E1",)
+"""Numbers that are shown where they are recorded."""
 CLIENTS = ("arrived", "active", "dropped")
 """A record's lists of clients."""
-NOT_SHOWN = ("buffered", "loss", "E1", "E2")
+NOT_SHOWN = ("buffered", "loss", "E2")
 """Entries of a record that no page shows; the first is by far the largest."""
 
 
@@ -124,7 +126,7 @@ def _checked(record: Record) -> Record:
     shown = {name: value for name, value in record.items() if name not in NOT_SHOWN}
     for key in CLIENTS:
         shown[key] = np.asarray(record.get(key) or (), dtype=np.int32)
-    for key in METRICS:
+    for key in (*METRICS, *ALSO):
         shown[key] = finite(record.get(key))
     return shown
 
@@ -133,7 +135,7 @@ def _columns(seed: int, records: Sequence[Mapping[str, Any]]) -> SeedRecords:
     return SeedRecords(
         seed=seed,
         slots=np.array([record["slot"] for record in records]),
-        metrics={key: np.array([record[key] for record in records]) for key in METRICS},
+        metrics={key: np.array([record[key] for record in records]) for key in (*METRICS, *ALSO)},
         arrived=tuple(record["arrived"] for record in records),
         active=tuple(record["active"] for record in records),
         dropped=tuple(record["dropped"] for record in records),

@@ -15,7 +15,7 @@ import numpy as np
 
 from fedkoopman.config.loader import parse_toml
 from fedkoopman.errors import InputError
-from fedkoopman.reports.records import RecordsFile, SeedRecords
+from fedkoopman.reports.records import METRICS, RecordsFile, SeedRecords
 
 
 class NothingYet(InputError):
@@ -327,7 +327,7 @@ def untrained(run: RunFiles, metric: str) -> Mapping[str, float | None] | None:
 def not_finite(run: RunFiles) -> dict[int, int]:
     """Slots per seed in which some metric was not finite, where there are any."""
     counts = {
-        seed.seed: int(np.isnan(np.array(list(seed.metrics.values()))).any(axis=0).sum())
+        seed.seed: int(np.isnan([seed.metrics[name] for name in METRICS]).any(axis=0).sum())
         for seed in run.seeds
     }
     return {seed: count for seed, count in counts.items() if count}
