@@ -1,6 +1,7 @@
 """The story of run directories while runs go on: told anew when their files have changed."""
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fedkoopman.errors import InputError, cause_of
-from fedkoopman.reports.blocks import Story, section, text
+from fedkoopman.reports.blocks import Block, Story, code, section, text
 from fedkoopman.reports.document import document, story_json
 from fedkoopman.reports.records import RecordsFile
 from fedkoopman.reports.run_files import NothingYet, RunFiles, read_run
@@ -74,9 +75,9 @@ class LiveStory:
             why = InputError(f"its files are not as expected ({cause_of(error)})")
             return _waiting(self._directories, troubles | dict.fromkeys(runs, why))
         if troubles:
-            notices = [text(_trouble(*one), "notice") for one in troubles.items()]
+            blocks = [block for one in troubles.items() for block in _awaited(*one)]
             found["finished"] = False
-            found["sections"].insert(0, section("waiting", "Not shown yet", *notices))
+            found["sections"].insert(0, section("waiting", "Not shown yet", *blocks))
         return found
 
 
@@ -87,20 +88,27 @@ def _told(found: Story) -> Told:
 
 def _waiting(directories: Sequence[Path], troubles: dict[Path, InputError]) -> Story:
     """What is told before any run has finished a slot."""
-    lines = [text(_trouble(path, troubles.get(path)), "notice") for path in directories]
+    blocks = [block for path in directories for block in _awaited(path, troubles.get(path))]
     return {
         "title": "Waiting for a run",
         "lede": "This page comes alive with the first finished slot. There is nothing to reload.",
         "finished": False,
-        "sections": [section("waiting", "What is awaited", *lines)],
+        "sections": [section("waiting", "What is awaited", *blocks)],
     }
+
+
+def _awaited(directory: Path, error: InputError | None) -> list[Block]:
+    if directory.is_dir() or (error is not None and not isinstance(error, NothingYet)):
+        return [text(_trouble(directory, error), "notice")]
+    command = shlex.join(["fedkoopman", "run", "study.toml", "--out", str(directory)])
+    return [text(_trouble(directory, error)), code(command)]
 
 
 def _trouble(directory: Path, error: InputError | None) -> str:
     if error is not None and not isinstance(error, NothingYet):
         return f"{directory} cannot be shown: {error}"
     if not directory.is_dir():
-        return f"{directory} does not exist yet; fedkoopman run --out {directory} makes it."
+        return f"{directory} does not exist yet; a run makes it:"
     return f"{directory} has no finished slot yet."
 
 

@@ -61,19 +61,26 @@ function update(next) {
 
 async function follow(address) {
   const status = document.getElementById("connection");
-  let tag = null;
+  const say = (words, style) => {  // only what is new, as screen readers read it out
+    if (status.textContent !== words) status.textContent = words;
+    status.className = style;
+    status.hidden = false;
+  };
+  let tag = null, since = "";
   for (;;) {
     try {
       const answer = await fetch(address, {headers: tag ? {"If-None-Match": tag} : {}, cache: "no-store"});
-      if (answer.status === 200) { tag = answer.headers.get("ETag"); update(await answer.json()); }
+      if (answer.status === 200) {
+        if (tag) since = ` Last change: ${new Date().toLocaleTimeString()}.`;
+        tag = answer.headers.get("ETag");
+        update(await answer.json());
+      }
       else if (answer.status !== 304) throw new Error(`status ${answer.status}`);
-      status.textContent = told.finished ? "Finished." : "Live: updated as slots are recorded.";
-      status.className = "live";
+      say(told.finished ? "Finished." : `Live: updated as slots are recorded.${since}`, "live");
     } catch (error) {
-      status.textContent = "No connection to fedkoopman watch; trying again. What is shown was true when it ended.";
-      status.className = "notice";
+      if (told.finished) return say("Finished, and this page's server has ended; the report stays in the run's directory.", "live");
+      say("No connection to fedkoopman watch; trying again. What is shown was true when it ended.", "notice");
     }
-    status.hidden = false;
     await new Promise(done => setTimeout(done, 1000));
   }
 }
