@@ -28,7 +28,7 @@ from fedkoopman.paper.items import (
     worded,
 )
 from fedkoopman.paper.verdicts import BEYOND, HOLM, RULE
-from fedkoopman.reports.page import code, folded
+from fedkoopman.reports.document import code, folded
 from fedkoopman.reports.tables import plain_console
 
 if TYPE_CHECKING:
