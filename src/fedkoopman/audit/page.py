@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -123,9 +122,9 @@ def _story(audit: Audit) -> Story:
     }
 
 
-def _overview(audit: Audit, claims: Sequence[Claim]) -> Section:
+def _overview(audit: Audit, claims: list[Claim]) -> Section:
     whole = whole_claim(claims)
-    rows = [
+    rows: list[list[Any]] = [
         [result.label, *(_cell(result, attack) for attack in ATTACKS)] for result in audit.results
     ]
     rows.append(["the paper's claim", *((claim.verdict, "strong") for claim in claims)])
