@@ -12,7 +12,7 @@ from fedkoopman.cli.app import VERBS, app
 from fedkoopman.cli.closing import plain
 
 SERVICES = {"serve", "join", "watch"}
-WITHOUT_TABLE = {"init", "config", "export", "backup", "restore"}
+WITHOUT_TABLE = {"init", "config", "report", "export", "backup", "restore"}
 STUDY = """
 name = "tiny"
 slots = 3

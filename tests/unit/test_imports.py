@@ -63,7 +63,6 @@ HEAVY = (
     "diffrax",
     "pyarrow",
     "matplotlib",
-    "plotly",
     "optax",
     "safetensors",
 )

@@ -114,7 +114,8 @@ def _facts(one: "SiteCheck") -> Facts:
 
 
 def _show(one: "SiteCheck") -> None:
-    from fedkoopman.reports.tables import counted, new_table, plain_console
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import counted
 
     found = one.survey
     shortest, median, longest = found.lengths

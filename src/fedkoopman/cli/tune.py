@@ -134,7 +134,8 @@ def _tune(
 
 def _show(found: "Tuning") -> None:
     """Print every candidate as far as it came, the best first, and what follows in words."""
-    from fedkoopman.reports.tables import counted, new_table, plain_console
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import counted
 
     leads = list(
         dict.fromkeys((found.leads[0], found.leads[len(found.leads) // 2], found.leads[-1]))

@@ -113,7 +113,8 @@ def _ahead(runs: Mapping[str, RunFiles]) -> Block | None:
         "ahead", "So many steps ahead",
         "Each sample of a held-out trajectory, as the model forecast it so many steps before, with "
         "a band of two standard deviations.",
-        [panel("time", labelled(names[i], units[i]), yrange=_around(truth[:, i])) for i in range(d)],
+        [panel("time", labelled(names[i], units[i]), yrange=_around(truth[:, i]))
+         for i in range(d)],
         commons, frames=frames, control="slider: steps ahead", start=start,
         height=150 if d > 1 else 240,
     )  # fmt: skip

@@ -100,8 +100,8 @@ def _caption(run: RunFiles, shaded: bool) -> str:
 def _curve(name: str, curve: Curve, colour: str, panel: int = 0) -> Block:
     drawn = thinned(curve)
     wide = np.isfinite(drawn.low) & (drawn.high > drawn.low)
-    band = {"low": drawn.low, "high": drawn.high} if wide.any() else {}
-    return line(name, drawn.slots, drawn.mean, colour, panel=panel, **band)
+    low, high = (drawn.low, drawn.high) if wide.any() else (None, None)
+    return line(name, drawn.slots, drawn.mean, colour, panel=panel, low=low, high=high)
 
 
 def _table(curves: Mapping[str, Curve]) -> Block:

@@ -62,7 +62,7 @@ def _frame(run: RunFiles, one: dict[str, Any]) -> Block:
     dt, names = run.evidence["dt"], run.evidence["names"]
     units = run.evidence["units"] or [""] * len(names)
     raw = run.study.get("scheme") == "observations"
-    panels, lines = [], []
+    panels, lines = list[Block](), list[Block]()
     for i in range(min(z.shape[1], MOST_PANELS)):
         place = len(panels)
         panels.append(panel("time", f"observed {i + 1}"))

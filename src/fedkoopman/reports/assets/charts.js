@@ -211,7 +211,10 @@ class Chart {
     if (axis === "x" && about.mark !== null) take(about.mark);
     if (low > high) return log ? [0.1, 1] : [0, 1];
     if (log) return [low / 1.15, high * 1.15];
-    if (axis === "x") return low < high ? [low, high] : [low - 0.5, high + 0.5];
+    if (axis === "x") {
+      const room = this.lines(i, true).some(one => one.style === "dots") ? (high - low) * 0.04 : 0;
+      return low < high ? [low - room, high + room] : [low - 0.5, high + 0.5];
+    }
     const room = (high - low || Math.abs(high) || 1) * 0.06;
     return [low - room, high + room];
   }
