@@ -213,6 +213,6 @@ def bin_width(slots: int) -> int:
 def _incidence(lists: Sequence[np.ndarray], clients: int) -> np.ndarray:
     """(clients, slots): 1 where a client is in a slot's list."""
     incidence = np.zeros((clients, len(lists)), np.int32)
-    for column, ids in enumerate(lists):
-        incidence[ids, column] = 1
+    columns = np.repeat(np.arange(len(lists)), [ids.size for ids in lists])
+    incidence[np.concatenate([*lists]), columns] = 1
     return incidence

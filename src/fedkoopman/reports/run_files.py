@@ -4,9 +4,11 @@ A run may still be going on.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +96,13 @@ class RunFiles:
         found = (self.summary or {}).get("sites")
         return dict(found) if isinstance(found, Mapping) else {}
 
-    @property
+    @cached_property
     def clients(self) -> int:
         """How many clients the federation has."""
         count = self.study.get("clients", {}).get("count", 0)
         first = self.seeds[0]
-        lists = (*first.arrived, *first.active, *first.dropped)
-        return int(max([count, 1, *(ids.max() + 1 for ids in lists if ids.size)]))
+        ids = np.concatenate([*first.arrived, *first.active, *first.dropped])
+        return int(max(count, 1, ids.max(initial=-1) + 1))
 
     @property
     def slots(self) -> int:
@@ -255,8 +257,8 @@ def _samples(records: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _finite(value: float | None) -> float:
-    number = np.nan if value is None else float(value)
-    return number if np.isfinite(number) else np.nan
+    number = math.nan if value is None else float(value)
+    return number if math.isfinite(number) else math.nan
 
 
 def _read_rollout(path: Path) -> Rollout | None:
