@@ -12,7 +12,7 @@ PATIENCE = 20_000
 """Milliseconds that a test waits for what should take far less."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed")

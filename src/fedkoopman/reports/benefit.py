@@ -55,7 +55,7 @@ def benefit_section(run: RunFiles) -> Section | None:
             for name, texts, best in _rows(own, found["degree"])
         ]
         blocks.append(table("benefit-sites", ["site", *head[1:]], every, folded="The same by site"))
-    return section("benefit", "What did federating gain?", *blocks)
+    return section("gain", "What did federating gain?", *blocks)
 
 
 def _bars(found: Mapping[str, Any]) -> Block:

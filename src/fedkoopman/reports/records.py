@@ -1,6 +1,7 @@
 """A seed's records, read back for display while they may still grow."""
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,5 +158,5 @@ def _samples(records: Sequence[Mapping[str, Any]]) -> int:
 
 def finite(value: float | None) -> float:
     """A number of a record; NaN where it was not finite."""
-    number = np.nan if value is None else float(value)
-    return number if np.isfinite(number) else np.nan
+    number = math.nan if value is None else float(value)
+    return number if math.isfinite(number) else math.nan
