@@ -112,6 +112,12 @@ def test_a_taken_port_is_told_in_a_line() -> None:
         listening(own.getsockname()[1])
 
 
+def test_a_missing_extra_is_told_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    with pytest.raises(InputError, match=r"pip install 'fedkoopman\[watch\]'"):
+        listening()
+
+
 def test_beside_a_run_it_ends_with_the_run(tmp_path: Path) -> None:
     with listening() as own:
         port = own.getsockname()[1]
