@@ -3,8 +3,8 @@
 import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -103,6 +103,7 @@ class RecordsFile:
     def __init__(self, path: Path) -> None:
         self._records = AppendedRecords(path, _checked)
         self._by_slot: dict[int, Record] = {}
+        self._so_far: SeedRecords | None = None
 
     def read(self, seed: int, untrained: Mapping[str, Any] | None = None) -> SeedRecords | None:
         """All records so far; None while there is none.
@@ -112,14 +113,41 @@ class RecordsFile:
         """
         anew, records = self._records.read()
         if anew:
-            self._by_slot = {}
-        self._by_slot |= {record["slot"]: record for record in records}
+            self._by_slot, self._so_far = {}, None
+        follow = self._so_far is None or all(r["slot"] > self._so_far.slots[-1] for r in records)
+        new = {record["slot"]: record for record in records}
+        self._by_slot |= new
         if not self._by_slot:
             return None
-        by_slot = self._by_slot
-        if untrained is not None:
-            by_slot = by_slot | {0: _checked({**untrained, "slot": 0})}
-        return _columns(seed, [by_slot[slot] for slot in sorted(by_slot)])
+        if self._so_far is None or not follow:
+            self._so_far = _columns(seed, _ascending(self._by_slot.values()))
+        elif new:
+            self._so_far = _joined(self._so_far, _columns(seed, _ascending(new.values())))
+        told = replace(self._so_far, samples=_samples(self._by_slot.values()))
+        if untrained is None or 0 in self._by_slot:
+            return told
+        return _joined(_columns(seed, [_checked({**untrained, "slot": 0})]), told)
+
+
+def _ascending(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: record["slot"])
+
+
+def _joined(first: SeedRecords, then: SeedRecords) -> SeedRecords:
+    """Records of earlier and of later slots, with the samples of the later ones."""
+    return replace(
+        then,
+        slots=np.concatenate([first.slots, then.slots]),
+        metrics={
+            key: np.concatenate([first.metrics[key], values])
+            for key, values in then.metrics.items()
+        },
+        arrived=first.arrived + then.arrived,
+        active=first.active + then.active,
+        dropped=first.dropped + then.dropped,
+        seconds=max(first.seconds, then.seconds),
+        trust=first.trust + then.trust,
+    )
 
 
 def _checked(record: Record) -> Record:
@@ -150,8 +178,9 @@ def _columns(seed: int, records: Sequence[Mapping[str, Any]]) -> SeedRecords:
     )
 
 
-def _samples(records: Sequence[Mapping[str, Any]]) -> int:
+def _samples(records: Iterable[Mapping[str, Any]]) -> int:
     """Samples that the model was learned from; see `runs.results.samples_of`."""
+    records = list(records)
     solved = [record for record in records if record.get("stage") == "sums"]
     return sum(record.get("samples") or 0 for record in solved or records)
 

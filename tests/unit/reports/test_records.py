@@ -31,6 +31,7 @@ def test_only_new_records_are_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with path.open("a") as more:
         more.write(line(4)[17:])
     assert told(file)[3:] == [(4, 1)]
+    assert file.read(0, {"E": 9.0}).metrics["E"].tolist() == [9, 1, 1, 0.5, 1]  # slot 0 first
     assert parsed == [line(slot, 0.5 if slot == 3 else 1.0) for slot in (1, 2, 3, 4)]
 
 
