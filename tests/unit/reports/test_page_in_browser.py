@@ -273,8 +273,9 @@ def test_a_live_page_redraws_what_changed_and_keeps_what_was_chosen(
     now = story([directory])
     seen = Watched(browser)
     told = [story_json(now)]
+    html = b"".join(document(now, "/story"))
     seen.page.route("http://page.test/", lambda route: route.fulfill(
-        body=b"".join(document(now, "/story")), content_type="text/html; charset=utf-8"))  # fmt: skip
+        body=html, content_type="text/html; charset=utf-8"))  # fmt: skip
     seen.page.route("http://page.test/story", lambda route: route.fulfill(
         body=told[0], content_type="application/json"))  # fmt: skip
     seen.page.goto("http://page.test/")
