@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference.browser import Watched, chromium
 from unit.reports.test_run_report import rollout_of, study_text, write_run, write_seed
 
 from fedkoopman.reports.document import document, story_json
 from fedkoopman.reports.run import write_report
 from fedkoopman.reports.story import story
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> \" ' ` ${alert(3)} & %{y} "
 )
@@ -25,26 +23,8 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as program:
-        started = program.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
-
-
-class Watched:
-    """A page, and whatever it should not have done."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        self.page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}} | options)
-        self.faults: list[str] = []
-        self.page.on("console", lambda said: self.faults.append(said.text))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", lambda box: (self.faults.append(box.message), box.dismiss()))
-        self.page.on("request", self._asked)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "http://page.test/")):
-            self.faults.append(f"asked for {request.url}")
 
 
 def evidence_of(rollout: dict[str, Any], sites: list[str]) -> dict[str, Any]:
@@ -271,7 +251,7 @@ def test_a_live_page_redraws_what_changed_and_keeps_what_was_chosen(
 ) -> None:
     directory = finished(tmp_path / "run")
     now = story([directory])
-    seen = Watched(browser)
+    seen = Watched(browser, "http://page.test/")
     told = [story_json(now)]
     html = b"".join(document(now, "/story"))
     seen.page.route("http://page.test/", lambda route: route.fulfill(
