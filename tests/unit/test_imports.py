@@ -65,7 +65,6 @@ HEAVY = (
     "diffrax",
     "pyarrow",
     "matplotlib",
-    "plotly",
     "optax",
     "safetensors",
 )

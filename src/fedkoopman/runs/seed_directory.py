@@ -92,6 +92,11 @@ class SeedDirectory:
         write_json(self.path / "rollout.json", rollout)
         write_json(self.path / "summary.json", summary)
 
+    def show(self, evidence: dict[str, Any]) -> None:
+        """Write what reports show of the finished model."""
+        text = json.dumps(evidence, allow_nan=False, separators=(",", ":")) + "\n"
+        write_whole(self.path / "evidence.json", text.encode(), REMEDY)
+
     def restore(self) -> tuple[State | None, dict[str, Any], list[dict[str, Any]]]:
         """The last checkpoint, the untrained model's scores, and the records up to the checkpoint;
         what was recorded later is cut off."""
