@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fedkoopman.reports.wording import number
+from fedkoopman.reports.wording import number, spread_text
 
 STUDY = """
 name = "tiny: a study"
@@ -196,7 +196,7 @@ def test_a_sweep_is_tabulated(tiny) -> None:
         for metric in ("l1", "l2", "l3", "loss", "E", "horizon"):
             assert float(row[f"{metric}_mean"]) == summary[metric]["mean"]
             assert float(row[f"{metric}_std"]) == summary[metric]["std"]
-        spread = f"{summary['E']['mean']:.4g} ± {summary['E']['std']:.2g}"
+        spread = spread_text(summary["E"], several=True)
         assert spread in page and spread in outcome.out
     before = contents(tiny.folder / "out")
     refused(tiny.run("sweep", "tiny.toml", *grid, "--out", "out"), "--resume")
