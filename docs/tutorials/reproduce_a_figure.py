@@ -1,0 +1,2 @@
+# %% [markdown]
+# # reproduce_a_figure

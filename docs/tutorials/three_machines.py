@@ -1,0 +1,2 @@
+# %% [markdown]
+# # three_machines
