@@ -45,7 +45,7 @@ def test_every_registry_has_a_member_in_the_example_which_the_page_shows(registr
 
 
 def test_the_rule_with_a_memory_works_as_it_is_printed() -> None:
-    [code] = re.findall(r"^```py\n(import numpy.*?class Furthest.*?)^```", PAGE, re.M | re.S)
+    [code] = re.findall(r"^```python\n(import numpy.*?class Furthest.*?)^```", PAGE, re.M | re.S)
     namespace: dict = {}
     exec(code, namespace)
     e = experiment(aggregator=namespace["AGGREGATOR"])
