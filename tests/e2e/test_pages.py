@@ -32,6 +32,7 @@ MADE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
 TARGETS = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.M)
 LANGUAGES = {"python", "sh", "toml", "text", "json", "bibtex"}
 SHELL = re.compile(r"[|&;<>$*]|^(?!fedkoopman|cd )")
+FILE = re.compile(r"\.(toml|py|md|csv|json|key|secret|crt)$")
 GENERATED = "docs/cli.md"  # its sections are each for themselves
 
 
@@ -216,9 +217,7 @@ def test_what_the_prose_names_exists(page: str) -> None:
             assert (REPOSITORY / file[0]).exists(), said
         elif key := re.match(r"([a-z]+)\.([a-z_]+)\b(?![.(/])", said):
             sections = {name.partition(".")[0] for name in STUDY_KEYS | SITE_KEYS if "." in name}
-            if key[1] in sections and not re.search(
-                r"\.(toml|py|md|csv|json|key|secret|crt)$", said
-            ):
+            if key[1] in sections and not FILE.search(said):
                 module = REPOSITORY / "src" / "fedkoopman" / key[1] / f"{key[2]}"
                 known = module.exists() or module.with_suffix(".py").exists()
                 assert known or key[0] in STUDY_KEYS | SITE_KEYS | SENSOR_KEYS, said
