@@ -1,4 +1,4 @@
-"""The picture of the README: three sites' recordings, and what the model they share says of a swing.
+"""The picture of the README: three sites' recordings, and what their shared model says of a swing.
 
     python docs/picture.py docs/picture.png
 

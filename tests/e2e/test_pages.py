@@ -4,6 +4,7 @@ Every block of Python and commands is run, or says why not; options, names, keys
 that pages mention exist. `make test` runs what is quick, `make test-slow` all of it.
 """
 
+import io
 import os
 import re
 import shlex
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,10 @@ MADE = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8")
 TARGETS = re.findall(r"^([\w-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.M)
 LANGUAGES = {"python", "sh", "toml", "text", "json", "bibtex"}
 SHELL = re.compile(r"[|&;<>$*]|^(?!fedkoopman|cd )")
+EXTRAS = tomllib.loads(
+    (REPOSITORY / "examples" / "extension" / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]
+ENTRY_POINTS = set(EXTRAS["entry-points"])
 FILE = re.compile(r"\.(toml|py|md|csv|json|key|secret|crt)$")
 GENERATED = "docs/cli.md"  # its sections are each for themselves
 
@@ -58,7 +64,13 @@ class Reader:
             exec(compile(code, block.page, "exec"), self.names)
         else:
             for line in commands(block.text):
-                self.run(line, block)
+                self.said = io.StringIO()
+                with redirect_stderr(self.said):
+                    self.run(line, block)
+
+    def expect(self, block: Block) -> None:
+        """What the command before has said, wherever lines are broken."""
+        assert block.text.split() == self.said.getvalue().split(), block.name
 
     def run(self, line: str, block: Block) -> None:
         """A command: ours in this process, which saves loading JAX, others by a shell."""
@@ -73,7 +85,10 @@ class Reader:
         else:
             takes = {option for p in VERBS[words[1]].params for option in p.opts}
             more = more if more and more[0] in takes else []
-            assert main([*words[1:], *more]) == 0, f"{block.name}: {line}"
+            code = 2 if "fails" in block.marks else 0
+            assert main([*words[1:], *more]) == code, (
+                f"{block.name}: {line}\n{self.said.getvalue()}"
+            )
 
 
 @pytest.fixture
@@ -89,10 +104,19 @@ def followed(page: str) -> list[Block]:
     return [block for block in blocks(page) if block.runs or "file" in block.marks]
 
 
+def go_through(page: str, reader: Reader, chosen: list[Block]) -> None:
+    before = None
+    for block in blocks(page):
+        if block in chosen:
+            reader.follow(block)
+        elif before in chosen and block.language == "text" and "fails" in before.marks:
+            reader.expect(block)
+        before = block
+
+
 @pytest.mark.parametrize("page", [p for p in PAGES if any(b.runs for b in quick(p))])
 def test_the_quick_blocks_of_a_page_run(page: str, reader: Reader) -> None:
-    for block in quick(page):
-        reader.follow(block)
+    go_through(page, reader, quick(page))
 
 
 @pytest.mark.slow
@@ -100,8 +124,7 @@ def test_the_quick_blocks_of_a_page_run(page: str, reader: Reader) -> None:
     "page", [p for p in PAGES if p != GENERATED and any(SLOW in b.marks for b in blocks(p))]
 )
 def test_all_blocks_of_a_page_run(page: str, reader: Reader) -> None:
-    for block in followed(page):
-        reader.follow(block)
+    go_through(page, reader, followed(page))
 
 
 @pytest.mark.slow
@@ -209,8 +232,9 @@ def test_what_the_prose_names_exists(page: str) -> None:
     if page == "CHANGELOG.md":
         text = text.partition("\n## [0.3.0]")[0]  # what older versions had may be gone
     for said in re.findall(r"`([^`\n]+)`", text):
-        if re.match(r"fk\.\w", said):
-            check_name(re.match(r"fk(\.\w+)+", said)[0])  # type: ignore[index]
+        if name := re.match(r"(fk|fedkoopman)((?:\.\w+)+)(?!-)", said):
+            if name[0] not in ENTRY_POINTS and not FILE.search(said):
+                check_name("fk" + name[2])
         elif re.match(r"(fedkoopman [a-z]|make [a-z]|pip install)", said) and "…" not in said:
             check_command(said)
         elif file := re.fullmatch(r"(?:tests|benchmarks|docs|examples)/[\w./-]+\.\w+", said):

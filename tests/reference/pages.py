@@ -5,6 +5,7 @@ A comment before a fenced block says how a test treats it:
     <!-- slow -->                    run by `make test-slow` only
     <!-- small: --set slots=4 -->    run with these words after every command that takes them
     <!-- file: study.toml -->        written to this file, for the blocks that follow
+    <!-- fails -->                   ends with 2, and says the block of text that follows
     <!-- not run: three machines --> not run, for this reason
 
 `<!-- all: slow -->` and `<!-- all: not run: reason -->` say it for all of a page that follows and
@@ -27,7 +28,7 @@ PAGES = {
 }
 TUTORIALS = sorted((REPOSITORY / "docs" / "tutorials").glob("*.py"))
 NOT_RUN, SLOW = "not run", "slow"
-MARKS = (NOT_RUN, SLOW, "small", "file")
+MARKS = (NOT_RUN, SLOW, "small", "file", "fails")
 _BLOCK = re.compile(
     r"^<!-- all: (?P<all>[^\n]*) -->$"
     r"|(?:^ *<!-- (?P<marks>[^\n]*) -->\n)?^ *```(?P<language>\w*)\n(?P<text>.*?)^ *```$"
