@@ -33,7 +33,7 @@ def main(out: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "regimes"
         fedkoopman(["init", str(home), "--example", "regimes"])
-        study = fk.Study.load(home / "study.toml")
+        study = fk.Study.load(home / "study.toml").with_values({"slots": 60})
         alone = study.with_values({"sites.files": ["lab-small/site.toml"], "clients.count": 1})
         shared, single = fk.run(study).model, fk.run(alone).model
         recorded = {
