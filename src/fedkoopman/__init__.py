@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fedkoopman.version import __version__
 
 if TYPE_CHECKING:
-    from fedkoopman import control, estimation, systems, theory
+    from fedkoopman import control, estimation, plot, systems, theory
     from fedkoopman.config.study import Study
     from fedkoopman.errors import InputError
     from fedkoopman.estimation import Estimates, estimate, estimate_parameters
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fedkoopman.koopman.kalman import KoopmanFilter
     from fedkoopman.reports.run import write_report
     from fedkoopman.runs.run import Run, run
+    from fedkoopman.runs.saved_run import load_run
     from fedkoopman.sensors import FunctionSensor, LinearSensor, observe
     from fedkoopman.systems import System, simulate
 
@@ -39,7 +40,9 @@ __all__ = [
     "estimate_parameters",
     "estimation",
     "load_model",
+    "load_run",
     "observe",
+    "plot",
     "run",
     "simulate",
     "systems",
@@ -47,7 +50,7 @@ __all__ = [
     "write_report",
 ]
 
-_SUBPACKAGES = frozenset({"control", "estimation", "systems", "theory"})
+_SUBPACKAGES = frozenset({"control", "estimation", "plot", "systems", "theory"})
 _HOME = {
     "DMD": "koopman",
     "EDMD": "koopman",
@@ -63,6 +66,7 @@ _HOME = {
     "estimate": "estimation",
     "estimate_parameters": "estimation",
     "load_model": "koopman",
+    "load_run": "runs.saved_run",
     "observe": "sensors",
     "run": "runs.run",
     "simulate": "systems",

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from fedkoopman.errors import InputError, short
 from fedkoopman.registry import Registry
+from fedkoopman.session_objects import is_object, reference_to
 
 LARGEST = 2**31 - 1
 REFERENCE = re.compile(r".+\.py:[A-Za-z_]\w*")
@@ -203,7 +204,10 @@ class Choice:
         return quoted((*self.names, *([self.reference] if self.reference else [])))
 
     def read(self, value: Any, key: str) -> str:
-        """The name; for one that is not known the error suggests the nearest."""
+        """The name; for one that is not known the error suggests the nearest. An object becomes
+        the name by which it is found again."""
+        if self.reference and is_object(value):
+            return reference_to(value)
         if isinstance(value, str):
             if value in self.names or (self.reference and REFERENCE.fullmatch(value)):
                 return str(value)

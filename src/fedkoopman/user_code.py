@@ -23,6 +23,7 @@ from typing import Any
 
 from fedkoopman.errors import InputError, MachineError, cause_of, short
 from fedkoopman.paths import readable_file, shown
+from fedkoopman.session_objects import SESSION, kept
 
 __all__ = [
     "UserCodeError",
@@ -74,6 +75,8 @@ def load_object(reference: str, folder: Path) -> object:
     file, colon, name = reference.rpartition(":")
     if not colon or not file.endswith(".py") or not name.isidentifier():
         raise InputError(f"{short(reference)} names no object: write file.py:name")
+    if file == SESSION:
+        return kept(name)
     path = folder / file
     if not readable_file(path):
         raise InputError(f"{short(reference)}: there is no file {shown(path)}: check the path")

@@ -134,3 +134,18 @@ def test_the_whole_paper_in_small(site) -> None:
             assert (site.folder / "paper" / name / f"{name}{suffix}").stat().st_size > 0
         assert CATALOGUE[name].paper in index and CATALOGUE[name].paper in report
     assert "does not hold" not in outcome.out
+
+
+def test_another_setting_is_marked_and_not_judged(site) -> None:
+    asked = ("fig-7f", "--seeds", "2", "--set", "slots=6", "--set", "training.epochs=1")
+    outcome = site.run("reproduce", *asked)
+    assert outcome.code == 0, outcome.err
+    folder = site.folder / "reproduction-slots=6-training.epochs=1"
+    for page in ("index.html", "fig-restart/fig-restart.html", "fig-restart/fig-restart.md"):
+        text = (folder / page).read_text(encoding="utf-8")
+        assert "not the paper" in text and "slots=6, training.epochs=1" in text, page
+    assert "holds" not in outcome.out.replace("does not hold", "") and "undecided" in outcome.out
+    with (folder / "fig-restart" / "fig-restart.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == 8 * 2
+    mixed = site.run("reproduce", "fig-restart", "--out", folder.name)
+    assert mixed.code == 2 and "made with --set slots=6" in mixed.err

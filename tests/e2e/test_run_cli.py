@@ -177,7 +177,7 @@ def test_a_sweep_is_tabulated(tiny) -> None:
     grid = ["--grid", "training.epochs=1,2", "--grid", "clients.observation_noise=1,[1,1,1,1,3]"]
     outcome = tiny.run("sweep", "tiny.toml", *grid, "--seeds", "2", "--out", "out")
     assert outcome.code == 0
-    assert outcome.out.endswith("report: out/sweep.md\n")
+    assert outcome.out.endswith("report: out/sweep.html\n")
     assert "1 of 4: training.epochs=1,clients.observation_noise=1\n" in outcome.err
     rows = sweep_rows(tiny.folder / "out")
     assert [(r["training.epochs"], r["clients.observation_noise"]) for r in rows] == [

@@ -6,7 +6,7 @@ a file of each item; the same command goes on where it was interrupted.
 
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedkoopman.cli.options import Bar, argument, option, whole
+from fedkoopman.cli.options import Bar, Settings, argument, option, settings, whole
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, unknown_name
-from fedkoopman.paper.items import CATALOGUE, FEW, MANY, About
+from fedkoopman.paper.items import CATALOGUE, FEW, MANY, About, item_named
+from fedkoopman.paths import folder_name
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ FAST = "made with --fast"
 def reproduce(
     items: Annotated[
         list[str] | None,
-        argument("ITEM…", "Names of tables and figures, or “all”; --list shows them."),
+        argument(
+            "ITEM…",
+            "Names of tables and figures, or their places in the paper, as fig-6 or table-iv; or "
+            "“all”. --list shows them.",
+        ),
     ] = None,
     seeds: Annotated[
         int | None,
@@ -54,8 +59,8 @@ def reproduce(
         Path | None,
         option(
             "DIR",
-            "Directory for pages, figures, data and runs; otherwise reproduction, or "
-            "reproduction-fast. In one that has them, finished work is not done again.",
+            "Directory for pages, figures, data and runs; otherwise reproduction, with -fast and "
+            "what is set after it. In one that has them, finished work is not done again.",
         ),
     ] = None,
     fast: Annotated[
@@ -75,6 +80,7 @@ def reproduce(
         option("COUNT", "Trajectories of table-estimators; the paper takes 10.", parser=whole(2)),
     ] = TRAJECTORIES,
     seed: Annotated[int, option("SEED", "The first seed.", parser=whole(0))] = 0,
+    set_values: Settings = None,
     progress: Bar = True,
     list_items: Annotated[
         bool, typer.Option("--list", help="List what can be reproduced and exit.")
@@ -85,28 +91,55 @@ def reproduce(
         for about in CATALOGUE.values():
             typer.echo(f"{about.name:<20} {about.paper:<10} {about.title}")
         return
-    chosen = _chosen(items or [])
-    out = out or Path("reproduction-fast" if fast else "reproduction")
+    items = _names(items or [])
+    chosen = [about for name, about in CATALOGUE.items() if name in items or ALL in items]
+    changes = settings(set_values)
+    out = out or _usual(fast, changes)
     _check_directory(out)
-    if data is None and not _without_data(chosen, items or []):
+    _check_changes(chosen, items, changes)
+    if not chosen or (data is None and not _without_data(chosen, items)):
         return
     keep_compiled()
 
     from fedkoopman.paper.items import Options
 
     count = seeds or (FAST_SEEDS if fast else None)
-    options = Options(out / "runs", count, seed, fast, data, trajectories)
-    again = _again(items or [], options, seeds, out)
-    _reproduce(chosen, options, out, again, progress)
+    runs, pairs = out / "runs", tuple(changes.items())
+    options = Options(runs, count, seed, fast, data, trajectories, pairs)
+    again = _again(items, options, seeds, out)
+    _reproduce(chosen, items, options, out, again, progress)
 
 
-def _chosen(names: Sequence[str]) -> list[About]:
-    if not names:
+def _names(given: Sequence[str]) -> list[str]:
+    """The items' own names of what was asked for."""
+    if not given:
         raise InputError(f"which item? name some of: {', '.join(CATALOGUE)}, or {ALL}")
-    for name in names:
-        if name != ALL and name not in CATALOGUE:
+    names = []
+    for name in given:
+        about = item_named(name)
+        if about is None and name.casefold() != ALL:
             raise unknown_name("item", name, [*CATALOGUE, ALL])
-    return [about for name, about in CATALOGUE.items() if name in names or ALL in names]
+        names.append(ALL if about is None else about.name)
+    return list(dict.fromkeys(names))
+
+
+def _usual(fast: bool, changes: Mapping[str, str]) -> Path:
+    """The directory of items of one setting, apart from those of others."""
+    words = ["reproduction", *(["fast"] if fast else [])]
+    return Path(folder_name("-".join([*words, *(f"{k}={v}" for k, v in changes.items())])))
+
+
+def _check_changes(chosen: list[About], names: Sequence[str], changes: Mapping[str, str]) -> None:
+    """Leave out what no study is behind, unless it was asked for by name."""
+    for about in [about for about in chosen if changes and not about.runs]:
+        if about.name in names:
+            raise InputError(f"{about.name} runs no study, so --set changes nothing of it")
+        _tell_left_out(f"{about.name}, which runs no study to --set")
+        chosen.remove(about)
+
+
+def _tell_left_out(what: str) -> None:
+    typer.echo(f"left out: {what}", err=True)
 
 
 def _check_directory(out: Path) -> None:
@@ -128,7 +161,7 @@ def _without_data(chosen: list[About], names: Sequence[str]) -> bool:
         need = f"{about.name} needs --data PATH: {SOURCE}"
         if about.name in names:
             raise InputError(need)
-        typer.echo(f"left out: {need}", err=True)
+        _tell_left_out(need)
         chosen.remove(about)
     return bool(chosen)
 
@@ -147,6 +180,8 @@ def _again(
             words += ["--trajectories", str(options.trajectories)]
         if options.data and any(n == ALL or CATALOGUE[n].needs_data for n in names):
             words += ["--data", str(options.data) if here else "PATH"]
+        for key, value in options.changes:
+            words += ["--set", f"{key}={value}"]
         words += ["--fast"] if options.fast else []
         words += ["--out", str(out)] if here else []
         return shlex.join(words)
@@ -156,6 +191,7 @@ def _again(
 
 def _reproduce(
     chosen: list[About],
+    named: Sequence[str],
     options: "Options",
     out: Path,
     again: Callable[[Sequence[str], bool], str],
@@ -170,20 +206,34 @@ def _reproduce(
         if saved.fast != options.fast:
             how = "with" if saved.fast else "without"
             raise InputError(f"{out} holds {name} made {how} --fast: choose another --out")
+        if saved.changes != options.told_changes:
+            made_with = f"--set {saved.changes}" if saved.changes else "the paper's setting"
+            raise InputError(f"{out} holds {name} made with {made_with}: choose another --out")
     # What cannot be computed is refused before anything is.
-    settings = {name: item.settings(options) for name, item in modules.items()}
+    known = {}
+    for name, item in list(modules.items()):
+        try:
+            known[name] = item.settings(options)
+        except InputError as error:
+            if not options.changes or name in named:
+                raise
+            _tell_left_out(f"{name}: {error}")
+            del modules[name]
     total = sum(item.slots(options) for item in modules.values())
     made: dict[str, Reproduced] = {}
     try:
         with _progress(bar, total) as (at, tell):
             for name, item in modules.items():
                 at(name, item.slots(options))
-                if name not in held or files.read_numbers(out, name, settings[name]) is None:
+                if name not in held or files.read_numbers(out, name, known[name]) is None:
                     found, command = item.compute(options, tell), again([name], False)
                     data = files.write_numbers(
-                        out, name, settings[name], found, command, options.fast
+                        out, name, known[name], found, command, options.fast,
+                        options.told_changes,
+                    )  # fmt: skip
+                    held[name] = files.Saved(
+                        name, command, options.fast, known[name], data, options.told_changes
                     )
-                    held[name] = files.Saved(name, command, options.fast, settings[name], data)
                 made[name] = _judged(held[name])
                 files.write_item(out, made[name])
     except KeyboardInterrupt:
@@ -204,9 +254,13 @@ def _judged(saved: "Saved") -> "Reproduced":
 
     about = CATALOGUE[saved.item]
     findings = import_module(about.module).ITEM.findings(saved.data)
-    if saved.fast:
-        findings = findings.left_open(FAST)
-    return Reproduced(about.name, about.paper, about.title, saved.command, findings, saved.fast)
+    reasons = [FAST] if saved.fast else []
+    reasons += [f"made with --set {saved.changes}, not the paper's setting"] * bool(saved.changes)
+    if reasons:
+        findings = findings.left_open("; ".join(reasons))
+    return Reproduced(
+        about.name, about.paper, about.title, saved.command, findings, saved.fast, saved.changes
+    )
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def sweep(
     from fedkoopman.reports.tables import show_sweep
 
     show_sweep(list(texts), results)
-    typer.echo(f"report: {out / 'sweep.md'}")
+    typer.echo(f"report: {out / 'sweep.html'}")
 
 
 def _again(study: "Study", path: Path | None, pairs: list[str] | None, out: Path) -> str:

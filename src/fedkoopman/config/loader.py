@@ -18,6 +18,7 @@ from typing import Any, ClassVar, TypeVar
 from fedkoopman.errors import InputError, short, system_error
 from fedkoopman.paths import check_name, shown
 from fedkoopman.rules import Choice, Rule, Text
+from fedkoopman.session_objects import is_object
 
 DEEPEST = 50
 """Tables and lists within each other. Far deeper ones exceed Python's stack, here or later."""
@@ -105,6 +106,8 @@ class Section:
     @classmethod
     def from_table(cls: type[Same], table: object, known: Iterable[str]) -> Same:
         """Read a table of the file; what is missing takes its default."""
+        if is_object(table):
+            table = cls.table_of(table)
         if not isinstance(table, Mapping):
             names = ", ".join(field.name for field in keys_of(cls))
             raise InputError(
@@ -113,6 +116,12 @@ class Section:
             )
         cls.check_keys(table, known)
         return cls(**table)
+
+    @classmethod
+    def table_of(cls, given: Any) -> Any:
+        """The table that an object in place of a section stands for; others are left alone."""
+        rule = next((f.metadata["rule"] for f in keys_of(cls) if f.name == "name"), None)
+        return {"name": given} if isinstance(rule, Choice) and rule.reference else given
 
     def table(self) -> dict[str, Any]:
         """Keys and values, tables in place of sections and lists in place of tuples."""

@@ -27,7 +27,7 @@ from fedkoopman.rules import (
     Weights,
     Whole,
 )
-from fedkoopman.systems import SYSTEMS
+from fedkoopman.systems import SYSTEMS, named_system
 
 ACTIVATIONS = (
     "relu",
@@ -84,6 +84,11 @@ class SystemSection(Section):
         "Parameters that sites with data of their own estimate, each from its data, before they "
         "train; what they find is combined",
     )
+
+    @classmethod
+    def table_of(cls, given: Any) -> dict[str, Any]:
+        """A system of this package by its name and parameters; any other by its file."""
+        return {"parameters": {}, "states": (), **(named_system(given) or {"name": given})}
 
 
 @dataclass(frozen=True)

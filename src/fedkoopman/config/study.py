@@ -36,6 +36,7 @@ from fedkoopman.config.sections import (
 from fedkoopman.config.tables import TABLES
 from fedkoopman.errors import InputError, short
 from fedkoopman.rules import SEED, Auto, Choice, OneOrEach, Rule, Text, Whole
+from fedkoopman.session_objects import is_object
 
 __all__ = ["SCHEMES", "Study", "per_client"]
 
@@ -109,7 +110,8 @@ class Study(Section):
         Arguments:
             slots: M.
             seed: of every random draw.
-            changes: sections or top-level keys, as `clients={"count": 10}`.
+            changes: sections or top-level keys, as `clients={"count": 10}`; a `System` in place
+                of the section `system`, and a function in place of `policy`.
         """
         return cls.from_dict({"slots": slots, "seed": seed, **changes})
 
@@ -168,10 +170,16 @@ class Study(Section):
 
         Arguments:
             values: by dotted key, as "slots", "training.epochs" or "system.parameters.b"; Python
-                objects, or text read as TOML ("5", "[1, 2]", "true"), bare words being text.
+                objects, or text read as TOML ("5", "[1, 2]", "true"), bare words being text. A
+                `System` may stand for "system", and a function for "policy" or wherever
+                "file.py:name" may. If it is of this Python session only, the study runs in memory
+                and has no run directory.
         """
         table = self.to_dict()
+        sections = {field.name: field.metadata["section"] for field in self.parts()}
         for name, value in values.items():
+            if name in sections and is_object(value):
+                value = sections[name].table_of(value)
             _put(table, str(name), value, self.rules())
         return type(self).from_dict(table, self.folder)
 

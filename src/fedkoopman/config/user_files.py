@@ -9,10 +9,29 @@ from fedkoopman.config.formats import DataFiles
 from fedkoopman.config.loader import Section, keys_of
 from fedkoopman.config.study import Study
 from fedkoopman.config.tables import Sensor
+from fedkoopman.errors import InputError
 from fedkoopman.rules import Auto, Choice, Files, OneOrEach, Rule
+from fedkoopman.session_objects import SESSION
 from fedkoopman.user_code import is_reference
 
-__all__ = ["moved", "user_files"]
+__all__ = ["check_lasting", "moved", "user_files"]
+
+
+def check_lasting(study: Study) -> None:
+    """Refuse a study with objects of this Python session where it has to be found again on disk."""
+    if Path(SESSION) not in user_files(study):
+        return
+    keys = [
+        section.dotted(field.name)
+        for section in _sections(study)
+        for field in keys_of(type(section))
+        if f"{SESSION}:" in str(getattr(section, field.name))
+    ]
+    raise InputError(
+        f"{' and '.join(keys)} of the study {'is an object' if len(keys) == 1 else 'are objects'} "
+        "of this Python session, without which a run directory could not go on: put such an "
+        "object into a file of its own and import it from there, or run in memory, without out"
+    )
 
 
 def user_files(study: Study) -> list[Path]:

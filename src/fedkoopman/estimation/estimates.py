@@ -13,10 +13,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fedkoopman.cell_output import facts
 from fedkoopman.errors import InputError
 from fedkoopman.estimation import checks
 from fedkoopman.estimation.estimator import Estimator, Options, Problem, problem_of
 from fedkoopman.estimation.methods import ESTIMATORS
+from fedkoopman.plot import draw
 from fedkoopman.sensors import Sensor
 from fedkoopman.systems import System
 from fedkoopman.systems.checks import check_seed
@@ -59,6 +61,12 @@ class Estimates:
     smoothed: bool
     angles: tuple[int, ...] = ()
     """Components of the state that wrap at 2π; their means are in (−π, π]."""
+    names: tuple[str, ...] = ()
+    """Of the components of the state."""
+    units: tuple[str, ...] = ()
+    """Of the components of the state."""
+    dt: float = 1.0
+    """The system's sampling interval."""
 
     @property
     def std(self) -> Arrays:
@@ -66,6 +74,28 @@ class Estimates:
         covs = self.cov if isinstance(self.cov, list) else [self.cov]
         stds = [np.sqrt(np.diagonal(cov, axis1=-2, axis2=-1)) for cov in covs]
         return stds if isinstance(self.cov, list) else stds[0]
+
+    def plot(self, **options: Any) -> Any:
+        """Draw the states with their bands.
+
+        Arguments:
+            options: of `fk.plot.estimates`, as `truth`, `states`, `ax`.
+        """
+        return draw("estimates", ("estimates",), self, **options)
+
+    def _repr_html_(self) -> str:
+        several = isinstance(self.mean, list) or self.mean.ndim == 3
+        parts = list(self.mean) if several else [self.mean]
+        lengths = [len(part) for part in parts]
+        d, good = self.initial_mean.shape[-1], int(np.sum(self.ok))
+        rows = [
+            ("method", f"{self.method}, {'smoothed' if self.smoothed else 'filtered'}"),
+            ("trajectories", f"{len(lengths)}, of which {good} could be estimated"),
+            ("samples", f"{min(lengths)} to {max(lengths)}" if several else lengths[0]),
+            ("states", ", ".join(self.names) if len(self.names) == d else d),
+            ("log-likelihood", f"{float(np.sum(self.log_likelihood)):.6g}"),
+        ]
+        return facts("Estimates", rows)
 
 
 def estimate(
@@ -233,7 +263,11 @@ def _result(
     """The estimates in the form in which the observations came."""
     z, lengths = problem.z, problem.lengths
     missing = np.isnan(z)
-    angles = checks.first_of(problem.system, System, "system").angles
+    system = checks.first_of(problem.system, System, "system")
+    about: dict[str, Any] = {
+        "method": method, "smoothed": smooth, "angles": system.angles, "names": system.names,
+        "units": system.units, "dt": float(system.dt),
+    }  # fmt: skip
     if missing.any():
         fields["innovations"][missing] = np.nan
     if form != "list" and lengths is not None:  # filled up: there is only one length
@@ -246,8 +280,8 @@ def _result(
     if form == "single":
         fields = {name: value[0] for name, value in fields.items()}
         fields["log_likelihood"] = float(fields["log_likelihood"])
-        return Estimates(**fields, ok=bool(ok[0]), method=method, smoothed=smooth, angles=angles)
-    return Estimates(**fields, ok=ok, method=method, smoothed=smooth, angles=angles)
+        return Estimates(**fields, ok=bool(ok[0]), **about)
+    return Estimates(**fields, ok=ok, **about)
 
 
 def pieces(lengths: np.ndarray, widest: int) -> Iterator[np.ndarray]:

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedkoopman.cell_output import facts
 from fedkoopman.errors import InputError
 from fedkoopman.koopman.bookkeeping import agreed_interval
 from fedkoopman.koopman.forecast import Forecast, forecast, lifted_noise
@@ -31,6 +32,7 @@ from fedkoopman.koopman.trajectories import (
     check_names,
     windows_of,
 )
+from fedkoopman.plot import draw
 from fedkoopman.systems.checks import check_count
 
 
@@ -45,6 +47,32 @@ class Fitted(Manners):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "n_features_in_")
+
+    def plot(self, what: str = "spectrum", *given: Any, **options: Any) -> Any:
+        """Draw the model: "spectrum", "modes" or, of states X, "forecast".
+
+        Arguments:
+            given, options: of the function of that name in `fk.plot`, as X or `ax`.
+        """
+        return draw(what, ("spectrum", "modes", "forecast"), self, *given, **options)
+
+    def _repr_html_(self) -> str:
+        if self._learned is None:
+            return facts(type(self).__name__, [("parameters", repr(self)), ("fitted", "not yet")])
+        learned, growing = self._learned, int(np.sum(np.abs(self.eigenvalues_) > 1))
+        kind, names = learned.architecture, learned.names
+        rows = [
+            ("kind", kind.name),
+            ("states", ", ".join(names) if names else kind.state_dim),
+            ("inputs", kind.inputs or None),
+            ("components", kind.components),
+            ("sampling interval", f"{learned.dt:g}"),
+            ("one application of K", f"{kind.depth} samples" if kind.depth > 1 else None),
+            ("delays", kind.window - 1 or None),
+            ("growing modes", growing or None),
+            *((name, learned.information.get(name)) for name in ("study", "rounds", "samples")),
+        ]
+        return facts(type(self).__name__, rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """Names of the lifted coordinates, the columns of `transform`."""

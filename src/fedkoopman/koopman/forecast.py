@@ -19,7 +19,7 @@ their law. Such bands take the place of D M_h Dᵀ as far as they reach, and sca
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.koopman.bands import extended, state_errors
+from fedkoopman.koopman.frames import pandas
 from fedkoopman.koopman.learned import Learned
 from fedkoopman.koopman.rollout import rollout
 from fedkoopman.koopman.trajectories import Trajectories, as_trajectories, windows_of
@@ -182,11 +183,15 @@ class Forecast:
         mean: (H, d), or (B, H, d) for several trajectories.
         cov: (H, d, d) or (B, H, d, d).
         time: (H,), from the last sample on.
+        names: of the state's components, where they are known.
+        units: of the state's components, where they are known.
     """
 
     mean: Array
     cov: Array
     time: Array
+    names: tuple[str, ...] | None = None
+    units: tuple[str, ...] | None = None
 
     @property
     def std(self) -> Array:
@@ -195,7 +200,21 @@ class Forecast:
 
     def first(self) -> "Forecast":
         """The forecast of the first trajectory, without the leading axis."""
-        return Forecast(self.mean[0], self.cov[0], self.time)
+        return replace(self, mean=self.mean[0], cov=self.cov[0])
+
+    def to_frame(self) -> Any:
+        """A DataFrame with `time`, each state and its standard deviation, as x and x_std; of
+        several trajectories also `segment`, counted from 0."""
+        names = self.names or tuple(f"x{i + 1}" for i in range(self.mean.shape[-1]))
+        count = self.mean.shape[0] if self.mean.ndim == 3 else 1
+        means, stds = (part.reshape(-1, len(names)) for part in (self.mean, self.std))
+        table: dict[str, Any] = {}
+        if self.mean.ndim == 3:
+            table["segment"] = np.repeat(np.arange(count), len(self.time))
+        table["time"] = np.tile(self.time, count)
+        table |= dict(zip(names, means.T, strict=True))
+        table |= {f"{name}_std": std for name, std in zip(names, stds.T, strict=True)}
+        return pandas().DataFrame(table)
 
 
 def forecast(
@@ -237,7 +256,7 @@ def forecast(
         every = rollout(learned, last, range(1, steps + 1), relift, inputs)
         mean = np.stack(list(every), axis=1)
     _check_finite(mean, cov)
-    found = Forecast(mean, cov, found.time)
+    found = replace(found, mean=mean, cov=cov)
     return found if given.several else found.first()
 
 
@@ -292,7 +311,7 @@ def propagate(
         mean, state_cov = lower_covariance(learned, means, covs)
     _check_finite(mean, state_cov)
     time = np.arange(1.0, steps + 1) * (learned.architecture.depth * learned.dt)
-    return Forecast(mean, state_cov, time)
+    return Forecast(mean, state_cov, time, learned.names, learned.units)
 
 
 def _check_finite(mean: Array, cov: Array) -> None:

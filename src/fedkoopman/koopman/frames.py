@@ -125,8 +125,8 @@ def pandas() -> Any:
         return sys.modules.get("pandas") or __import__("pandas")
     except ImportError:
         raise InputError(
-            'set_output(transform="pandas") needs pandas, which is not installed: install it, or '
-            'use set_output(transform="default")'
+            "a DataFrame needs pandas, which is not installed: pip install pandas, or use arrays "
+            '(set_output(transform="default"))'
         ) from None
 
 

@@ -276,6 +276,8 @@ class KoopmanFilter:
             initial_mean=initial_mean,
             initial_cov=initial_cov,
             method="koopman",
+            names=self._learned.names or (),
+            units=self._learned.units or (),
         )
 
 

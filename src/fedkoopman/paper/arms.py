@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedkoopman.config.study import Study
-from fedkoopman.errors import ComputationError
+from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.paper.items import MANY, Findings, Options, Tell
 from fedkoopman.paths import folder_name
 from fedkoopman.version import NUMERICS
@@ -121,9 +121,9 @@ class Runs:
     def chosen(self, options: Options) -> tuple[Arm, ...]:
         """The studies as the options want them."""
         arms = self.arms(options)
-        if not options.fast:
-            return arms
-        return tuple(Arm(a.label, _shortened(a.study), a.value) for a in arms)
+        if options.fast:
+            arms = tuple(Arm(a.label, _shortened(a.study), a.value) for a in arms)
+        return _changed(arms, options) if options.changes else arms
 
     def slots(self, options: Options) -> int:
         """Slots of all seeds and arms together."""
@@ -209,6 +209,30 @@ def _measure(
     if item.models is not None:
         models = dict(zip(done.seeds, done.models, strict=True))
         found["models"] = [item.models(study, seed, models[seed]) for seed in seeds]
+    return found
+
+
+def _changed(arms: tuple[Arm, ...], options: Options) -> tuple[Arm, ...]:
+    """The studies with the user's values in place of the paper's, named after them."""
+    values = dict(options.changes)
+    if "seed" in values:
+        raise InputError("--set seed: the seeds are given by --seed and --seeds")
+    found = tuple(
+        Arm(
+            arm.label,
+            arm.study.with_values({**values, "name": f"{arm.study.name}; {options.told_changes}"}),
+            arm.value,
+        )
+        for arm in arms
+    )
+    alike = {"name": "arm"}
+    different = {arm.study.with_values(alike).digest() for arm in arms}
+    for key, value in values.items():
+        left = {arm.study.with_values({**alike, key: value}).digest() for arm in arms}
+        if len(left) < len(different):
+            raise InputError(f"--set {key}={value}: this item compares values of {key} itself")
+    for arm in found:
+        arm.study.check()
     return found
 
 

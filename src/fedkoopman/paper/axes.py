@@ -23,7 +23,7 @@ from matplotlib.ticker import (
 )
 
 from fedkoopman.paper.items import Panel, Series
-from fedkoopman.reports.plots import TEXT
+from fedkoopman.plot.style import COLOURS, TEXT
 
 STEPS = (1, 2, 2.5, 5, 10)
 TURN = 35
@@ -98,12 +98,6 @@ def text_width(text: str) -> float:
     drawn = figure.text(0, 0, text, size=7.5)
     return float(drawn.get_window_extent(FigureCanvasAgg(figure).get_renderer()).width) / 100
 
-
-COLOURS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
-    "#56b4e9", "#882255", "#3c4043", "#999933", "#332288",
-)  # fmt: skip
-"""Okabe and Ito's colours, then some of Tol's: colour-blind readers can tell them apart."""
 
 MARKERS = "osD^vPX<>h"
 DASHES: dict[str, Any] = {

@@ -28,6 +28,7 @@ class Saved:
         fast: whether with few seeds and slots.
         settings: all that decides them.
         data: the numbers.
+        changes: what is set otherwise than in the paper, as "slots=50"; empty if nothing is.
     """
 
     item: str
@@ -35,6 +36,7 @@ class Saved:
     fast: bool
     settings: dict[str, Any]
     data: dict[str, Any]
+    changes: str = ""
 
 
 def write_numbers(
@@ -44,6 +46,7 @@ def write_numbers(
     data: Mapping[str, Any],
     command: str,
     fast: bool,
+    changes: str = "",
 ) -> dict[str, Any]:
     """Write OUT/NAME/NAME.json and return the data as a reader will find it.
 
@@ -51,6 +54,7 @@ def write_numbers(
     """
     saved = _plain(
         {"item": name, "command": command, "fast": fast, "settings": settings, "data": data}
+        | ({"changes": changes} if changes else {})
     )
     saved["sha256"] = _digest(saved)
     lines = [f"{_dumped(key)}: {_dumped(value)}" for key, value in saved.items()]

@@ -6,11 +6,14 @@ with its findings, as pages, figures and terminal show it. Nothing heavy is load
 """
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+from fedkoopman.errors import InputError
 
 if TYPE_CHECKING:
     from fedkoopman.runs.run import Progress
@@ -25,12 +28,14 @@ class About:
         paper: where it stands.
         title: what it shows.
         needs_data: whether it needs the measured double pendulum.
+        runs: whether it runs studies.
     """
 
     name: str
     paper: str
     title: str
     needs_data: bool = False
+    runs: bool = True
 
     @property
     def module(self) -> str:
@@ -45,7 +50,7 @@ CATALOGUE = {
         About("fig-yni", "Fig. 5b", "YNI heart cell, seven states"),
         About("fig-double-pendulum", "Fig. 5c", "measured double pendulum", needs_data=True),
         About("fig-comparison", "Fig. 6", "KF-FedKL beside three benchmark schemes"),
-        About("table-estimators", "Table III", "state estimators on Lorenz63"),
+        About("table-estimators", "Table III", "state estimators on Lorenz63", runs=False),
         About("table-ablation", "Table IV", "weights of the three losses"),
         About("fig-noise", "Fig. 7a", "noisy clients"),
         About("fig-probability", "Fig. 7b", "probability of a successful observation"),
@@ -53,11 +58,34 @@ CATALOGUE = {
         About("fig-policy", "Fig. 7d", "who trains when"),
         About("fig-epochs", "Fig. 7e", "epochs of local training"),
         About("fig-restart", "Fig. 7f", "slots between restarts of the system"),
-        About("theorem1", "Theorem 1", "the convergence bound, and what it bounds"),
+        About("theorem1", "Theorem 1", "the convergence bound, and what it bounds", runs=False),
         About("text", "Sections I–IV", "what the text claims beside figures and tables"),
     )
 }
 """By name, in the paper's order."""
+
+ROMAN = dict(zip("12345", ("i", "ii", "iii", "iv", "v"), strict=True))
+
+
+def _plain(name: str) -> str:
+    """A name as "fig5a" or "tableiv", however it is written."""
+    plain = re.sub(r"[^a-z0-9]", "", name.casefold()).replace("figure", "fig")
+    number = plain.removeprefix("table")
+    return f"table{ROMAN[number]}" if number != plain and number in ROMAN else plain
+
+
+def item_named(name: str) -> About | None:
+    """The item of a name, or of a place in the paper: as "fig-6", "Fig. 7b" or "table-iv"."""
+    plain = _plain(name)
+    for about in CATALOGUE.values():
+        if plain in (_plain(about.name), _plain(about.paper)):
+            return about
+    parts = [a for a in CATALOGUE.values() if plain and _plain(a.paper)[:-1] == plain]
+    if len(parts) > 1 and plain[-1].isdigit():
+        told = ", ".join(f"{about.name} ({about.paper})" for about in parts)
+        raise InputError(f"{name} has several parts: name one or more of {told}")
+    return None
+
 
 HOLDS, FAILS = "holds", "does not hold"
 DEPENDS = "depends on the reading"
@@ -244,6 +272,7 @@ class Options:
         fast: with few seeds and slots, to see that everything works.
         data: the measured double pendulum, a folder or the authors' zip.
         trajectories: of the estimator table.
+        changes: keys of every study with what replaces the paper's values, as TOML texts.
     """
 
     runs: Path
@@ -252,6 +281,12 @@ class Options:
     fast: bool = False
     data: Path | None = None
     trajectories: int = 800
+    changes: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def told_changes(self) -> str:
+        """The changes as they are given, "slots=50, training.epochs=5"; empty if there are none."""
+        return ", ".join(f"{key}={value}" for key, value in self.changes)
 
     def all_seeds(self, usual: int) -> list[int]:
         """The seeds of a run, of which an item usually takes so many."""
@@ -294,6 +329,18 @@ FAST = (
 )
 
 
+def changed(changes: str) -> str:
+    """That an item is of another setting.
+
+    Arguments:
+        changes: as `Reproduced.changes`.
+    """
+    return (
+        f"Made with --set {changes}: this is not the paper's setting, so its claims and printed "
+        "numbers are not judged by these numbers."
+    )
+
+
 @dataclass(frozen=True)
 class Reproduced:
     """A table or figure of the paper, made again.
@@ -305,6 +352,7 @@ class Reproduced:
         command: that makes it again.
         findings: what its numbers say.
         fast: whether it was made with few seeds and slots.
+        changes: what is set otherwise than in the paper, as "slots=50"; empty if nothing is.
     """
 
     name: str
@@ -313,6 +361,12 @@ class Reproduced:
     command: str
     findings: Findings
     fast: bool = False
+    changes: str = ""
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a reader must know before all else: why nothing follows from the numbers."""
+        return (*([FAST] if self.fast else []), *([changed(self.changes)] if self.changes else []))
 
     @property
     def heading(self) -> str:

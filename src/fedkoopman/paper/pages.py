@@ -15,7 +15,6 @@ from fedkoopman.paper.items import (
     AUDITED,
     DEPENDS,
     FAILS,
-    FAST,
     HOLDS,
     OPEN,
     UNDECIDED,
@@ -109,11 +108,20 @@ def _page(title: str, parts: Iterable[str]) -> str:
 
 
 def _notice(items: Sequence[Reproduced]) -> list[str]:
-    names = [item.name for item in items if item.fast]
-    if not names:
-        return []
-    which = f"{', '.join(names)}: " if len(items) > 1 else ""
-    return [f'<p class="notice">{escape(which + FAST)}</p>']
+    several = len(items) > 1
+    return [
+        f'<p class="notice">{escape(f"{names}: " if several else "")}{escape(notice)}</p>'
+        for notice, names in _noticed(items)
+    ]
+
+
+def _noticed(items: Iterable[Reproduced]) -> list[tuple[str, str]]:
+    """What readers must know before all else, each with the names of the items it is about."""
+    found: dict[str, list[str]] = {}
+    for item in items:
+        for notice in item.notices:
+            found.setdefault(notice, []).append(item.name)
+    return [(notice, ", ".join(names)) for notice, names in found.items()]
 
 
 def _badge(verdict: str, told: str = "") -> str:
@@ -169,7 +177,7 @@ def _thumbnail(item: Reproduced, address: str) -> str:
 def item_markdown(item: Reproduced) -> str:
     """The figure, the table, the verdicts and the notes."""
     lines = [f"# {_markdown(item.paper)}: {_markdown(item.heading)}", ""]
-    lines += _markdown_fast([item])
+    lines += _markdown_notices([item])
     rows = [(worded(c), _verdict(c), c.evidence, c.why) for c in item.findings.claims]
     lines += _markdown_table(("claim", "verdict", "ours", "why"), rows, marked=(1,))
     lines += ["", *_markdown_body(item, f"{item.name}.png")]
@@ -200,7 +208,7 @@ def paper_markdown(items: Sequence[Reproduced]) -> str:
         "processor rounds the last digit otherwise, which training magnifies: numbers then move "
         "within their spread over seeds; `benchmarks/other_processor.py` compares the verdicts.",
         "",
-        *_markdown_fast(items),
+        *_markdown_notices(items),
         *_markdown_table(
             ("verdict", "the paper's claims"), [(verdict, str(n)) for verdict, n in found.items()]
         ),
@@ -248,9 +256,9 @@ def _markdown_body(item: Reproduced, image: str) -> list[str]:
     return [*lines, "", f"Made by {_markdown_code(item.command)}."]
 
 
-def _markdown_fast(items: Iterable[Reproduced]) -> list[str]:
-    names = [item.name for item in items if item.fast]
-    return [f"> **{', '.join(names)}**: {_markdown(FAST)}", ""] if names else []
+def _markdown_notices(items: Iterable[Reproduced]) -> list[str]:
+    lines = [[f"> **{names}**: {_markdown(notice)}", ""] for notice, names in _noticed(items)]
+    return [line for pair in lines for line in pair]
 
 
 def _markdown_table(
@@ -301,8 +309,8 @@ def show(item: Reproduced) -> None:
     console = plain_console()
     console.print()
     console.print(Text(f"{item.paper}: {item.heading}", style="bold"))
-    if item.fast:
-        console.print(Text(FAST, style="yellow"))
+    for notice in item.notices:
+        console.print(Text(notice, style="yellow"))
     _print_table(console, item.findings.table)
     for title, table in item.findings.all_tables:
         console.print(Text(title))
@@ -349,8 +357,8 @@ def show_counts(items: Sequence[Reproduced]) -> None:
     console.print(grid)
     if line := printed_counts(items):
         console.print(Text(line))
-    if any(item.fast for item in items):
-        console.print(Text(FAST, style="yellow"))
+    for notice, _ in _noticed(items):
+        console.print(Text(notice, style="yellow"))
 
 
 def _groups(table: Table, width: int) -> list[tuple[list[int], list[int]]]:

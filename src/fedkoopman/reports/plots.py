@@ -8,21 +8,40 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedkoopman.data.observations import SiteStates
+from fedkoopman.plot.models import heat, spectrum
+from fedkoopman.plot.states import MOST_POINTS, SHOWN_PAST, band, dots
+from fedkoopman.plot.style import (
+    AHEAD,
+    AHEAD_BAND,
+    AXIS,
+    BAND,
+    LINE,
+    TEXT,
+    dress,
+    labelled,
+    time_unit,
+)
+
+__all__ = [
+    "BAND",
+    "LINE",
+    "MOST_POINTS",
+    "TEXT",
+    "columns",
+    "dress",
+    "plot_forecast",
+    "plot_spectrum",
+    "plot_states",
+    "write_states",
+]
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
 
 PLOTS = (".png", ".svg", ".pdf")
 MOST_COLUMNS = 4
 """Trajectories drawn side by side; more would leave no room to read them."""
-
-MOST_POINTS = 4000
-"""Samples drawn one by one; a longer trajectory is drawn as the envelope of its bins."""
-
-LINE, BAND, DOTS, TEXT = "#1f4e79", "#8fb8de", "#7b8087", "#3c4043"
 
 
 def plot_states(path: Path, states: SiteStates) -> None:
@@ -35,14 +54,11 @@ def plot_states(path: Path, states: SiteStates) -> None:
     for column in range(grid.shape[1]):
         time = states.times[column]
         for i, axes in enumerate(grid[:, column]):
-            observed = states.observed[column][:, i]
-            seen = np.flatnonzero(np.isfinite(observed))
-            seen = seen[:: max(1, -(-len(seen) // MOST_POINTS))]
-            _draw_dots(axes, time[seen], observed[seen], 4, 1.5)
-            _draw_band(axes, time, states.means[column][:, i], stds[column][:, i])
+            dots(axes, time, states.observed[column][:, i], 4)
+            band(axes, time, states.means[column][:, i], stds[column][:, i])
             dress(axes)
         if states.labels is not None:
-            grid[0, column].set_title(f"segment {states.labels[column]}", color=TEXT, size=10)
+            grid[0, column].set_title(f"segment {states.labels[column]}", size=10)
     _label_panels(figure, grid, states)
     figure.savefig(path, dpi=150)
 
@@ -59,68 +75,19 @@ def _panels(states: SiteStates, room: float) -> tuple["Figure", np.ndarray]:
 def _label_panels(figure: "Figure", grid: np.ndarray, states: SiteStates) -> None:
     """Name the states beside their rows and the time below, and put one legend over all panels."""
     for axes, name, unit in zip(grid[:, 0], states.names, states.units, strict=True):
-        axes.set_ylabel(f"{name} [{unit}]" if unit not in ("", "1") else name, color=TEXT)
+        axes.set_ylabel(labelled(name, unit))
     for axes in grid[-1]:
-        axes.set_xlabel("time", color=TEXT)
+        axes.set_xlabel(labelled("time", time_unit(None, states.units)))
     count, shown = len(states.means), grid.shape[1]
     if count > shown:
-        figure.suptitle(f"the first {shown} of {count} trajectories", color=TEXT, size=10)
+        figure.suptitle(f"the first {shown} of {count} trajectories", size=10)
     entries: dict[str, Artist] = {}
     for axes in grid.flat:
         handles, labels = axes.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     place: dict[str, Any] = {"loc": "outside upper right", "ncols": max(len(entries), 1)}
-    look: dict[str, Any] = {"frameon": False, "labelcolor": TEXT, "markerscale": 2}
+    look: dict[str, Any] = {"frameon": False, "markerscale": 2}
     figure.legend(list(entries.values()), list(entries), **place, **look)
-
-
-def _draw_band(axes: "Axes", time: np.ndarray, mean: np.ndarray, std: np.ndarray) -> None:
-    bins = _bins(len(time))
-    if bins is None:
-        _fill(axes, time, mean - 2 * std, mean + 2 * std, BAND, "±2σ")
-        axes.plot(time, mean, color=LINE, lw=1.3, label="estimate")
-        return
-    low, high = np.fmin.reduceat(mean - 2 * std, bins), np.fmax.reduceat(mean + 2 * std, bins)
-    _fill(axes, time[bins], low, high, BAND, "±2σ")
-    # lowest and highest value of each bin in turn: what a line through every sample would cover
-    extremes = np.column_stack([np.fmin.reduceat(mean, bins), np.fmax.reduceat(mean, bins)])
-    axes.plot(np.repeat(time[bins], 2), extremes.ravel(), color=LINE, lw=0.8, label="estimate")
-
-
-def _fill(
-    axes: "Axes", time: np.ndarray, low: np.ndarray, high: np.ndarray, colour: str, label: str
-) -> None:
-    axes.fill_between(time, low, high, color=colour, alpha=0.55, lw=0, label=label)
-
-
-def _draw_dots(
-    axes: "Axes", time: np.ndarray, values: np.ndarray, size: float, order: float
-) -> None:
-    if np.isfinite(values).any():
-        look: dict[str, Any] = {"ms": size, "mew": 0, "alpha": 0.8, "zorder": order}
-        axes.plot(time, values, ".", color=DOTS, label="observed", **look)
-
-
-def _bins(samples: int) -> np.ndarray | None:
-    """First index of each bin of a trajectory too long to draw sample by sample."""
-    if samples <= MOST_POINTS:
-        return None
-    return np.linspace(0, samples, MOST_POINTS // 2, endpoint=False).astype(int)
-
-
-def dress(axes: "Axes") -> None:
-    """The look of every panel."""
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#c4c7cb")
-    axes.grid(color="#eceff1", lw=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=TEXT, labelsize=9)
-    axes.margins(x=0.01)
-
-
-AHEAD, AHEAD_BAND, GROWING = "#b5541c", "#f0b98d", "#b5541c"
-SHOWN_PAST = 2.0
-"""How much of the past is drawn, in lengths of the forecast."""
 
 
 def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
@@ -132,8 +99,8 @@ def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
         recent = t >= t[-1] - SHOWN_PAST * (ahead[-1] - t[-1])
         for i, axes in enumerate(grid[:, column]):
             before, spread = past.means[column][recent, i], past_std[column][recent, i]
-            _draw_dots(axes, t[recent], past.observed[column][recent, i], 3, 1)
-            for time, mean, std, line, band, label in (
+            dots(axes, t[recent], past.observed[column][recent, i], 3, 1)
+            for time, mean, std, line, fill, label in (
                 (t[recent], before, spread, LINE, BAND, "so far"),
                 (
                     np.concatenate([t[-1:], ahead]),
@@ -144,13 +111,11 @@ def plot_forecast(path: Path, past: SiteStates, future: SiteStates) -> None:
                     "forecast",
                 ),
             ):
-                if std.max() > 0:
-                    _fill(axes, time, mean - 2 * std, mean + 2 * std, band, f"{label} ±2σ")
-                axes.plot(time, mean, color=line, lw=1.3, label=label)
-            axes.axvline(t[-1], color="#c4c7cb", lw=0.8, zorder=0)
+                band(axes, time, mean, std, line, fill, label, f"{label} ±2σ")
+            axes.axvline(t[-1], color=AXIS, lw=0.8, zorder=0)
             dress(axes)
         if past.labels is not None and len(past.means) > 1:
-            grid[0, column].set_title(f"segment {past.labels[column]}", color=TEXT, size=10)
+            grid[0, column].set_title(f"segment {past.labels[column]}", size=10)
     _label_panels(figure, grid, past)
     figure.savefig(path, dpi=150)
 
@@ -166,34 +131,11 @@ def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
     height = max(4.4, 1.4 + 0.26 * len(rows))
     figure = Figure(figsize=(10.0, height), layout="constrained")
     plane, table = figure.subplots(1, 2, width_ratios=[1.1, 1])
-    turn = np.linspace(0, 2 * np.pi, 181)
-    plane.plot(np.cos(turn), np.sin(turn), ":", color=DOTS, lw=1, label="unit circle")
     values = np.array([complex(*row["eigenvalue"]) for row in rows])
-    for kind, colour, marker, chosen in (
-        ("fades", LINE, "o", np.abs(values) <= 1),
-        ("grows", GROWING, "D", np.abs(values) > 1),
-    ):
-        if chosen.any():
-            mine = values[chosen]
-            both = np.concatenate([mine, mine[mine.imag > 0].conj()])
-            plane.plot(both.real, both.imag, marker, color=colour, ms=6, alpha=0.8, label=kind)
-    reach = 1.1 * max(1.0, float(np.abs(values).max()))
-    plane.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
-    plane.set_xlabel("real part", color=TEXT)
-    plane.set_ylabel("imaginary part", color=TEXT)
-    plane.set_title("eigenvalues of K", color=TEXT, size=10)
-    plane.locator_params(nbins=6)
-    dress(plane)
-    figure.legend(loc="outside lower left", ncols=3, frameon=False, labelcolor=TEXT, fontsize=9)
+    spectrum(np.concatenate([values, values[values.imag > 0].conj()]), ax=plane)
+    figure.legend(loc="outside lower left", ncols=3, frameon=False, fontsize=9)
     shares = np.array([[row["mode"][name] for name in names] for row in rows])
-    table.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-    table.set_xticks(range(len(names)), names, color=TEXT)
-    table.set_yticks(range(len(rows)), [_title(row) for row in rows], color=TEXT, size=8)
-    table.yaxis.tick_right()
-    table.tick_params(length=0)
-    for spine in table.spines.values():
-        spine.set_visible(False)
-    table.set_title("how far states move with each mode", color=TEXT, size=10)
+    heat(shares, names, [_title(row) for row in rows], table)
     figure.savefig(path, dpi=150)
 
 

@@ -335,10 +335,15 @@ def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
 
 
 def _tail_mean(seed: SeedRecords, metric: str, tail: int) -> float:
-    """The mean over a seed's last slots, without the untrained model; NaN if any is not finite."""
-    trained = seed.slots > 0
+    """The mean over a seed's last slots, as `runs.results.summarise` takes it; NaN if any is not
+    finite."""
     values = seed.metrics[metric]
-    return float(np.mean(values[trained][-tail:] if trained.any() else values))
+    if seed.slots[0] != 0:
+        return float(np.mean(values[-tail:]))
+    changed = [~np.isclose(v, v[0], rtol=0, atol=0, equal_nan=True) for v in seed.metrics.values()]
+    trained = np.logical_or.reduce(changed)
+    first = int(trained.argmax()) if trained.any() else min(1, len(values) - 1)
+    return float(np.mean(values[first:][-tail:]))
 
 
 def _over_seeds(values: list[float]) -> dict[str, float]:

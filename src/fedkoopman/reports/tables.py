@@ -78,10 +78,13 @@ def write_sweep(
     combinations: Sequence["Combination"],
     results: Sequence["Result"],
 ) -> list[Path]:
-    """Write `sweep.md` and `sweep.csv`, of a finished sweep or of one still going on."""
-    targets = [directory / "sweep.md", directory / "sweep.csv"]
-    with written_whole(*targets) as [page, table]:
-        page.write_text(_markdown(keys, combinations, results), encoding="utf-8")
+    """Write `sweep.html`, `sweep.md` and `sweep.csv`, of a finished sweep or of one going on."""
+    from fedkoopman.reports.sweep_page import sweep_page
+
+    targets = [directory / f"sweep.{kind}" for kind in ("html", "md", "csv")]
+    with written_whole(*targets) as [page, text, table]:
+        page.write_text(sweep_page(keys, combinations, results), encoding="utf-8")
+        text.write_text(_markdown(keys, combinations, results), encoding="utf-8")
         table.write_text(_comma_separated(keys, results), encoding="utf-8", newline="")
     return targets
 
@@ -91,41 +94,48 @@ def show_sweep(keys: Sequence[str], results: Sequence["Result"]) -> None:
     console = plain_console()
     metrics = METRICS if console.width >= WIDE else SHOWN
     grid = new_table()
-    for column in _columns(keys, metrics):
+    for column in sweep_columns(keys, metrics):
         grid.add_column(column, overflow="fold")
     for result in results:
-        grid.add_row(*_cells(result, metrics))
+        grid.add_row(*sweep_cells(result, metrics))
     console.print(grid)
 
 
-def _columns(keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[str]:
+def sweep_columns(keys: Sequence[str], metrics: Sequence[str] = METRICS) -> list[str]:
+    """The head of a sweep's table."""
     return [*keys, *metrics, "seconds"]
 
 
-def _cells(result: "Result", metrics: Sequence[str] = METRICS) -> list[str]:
+def sweep_cells(result: "Result", metrics: Sequence[str] = METRICS) -> list[str]:
+    """A row of it."""
     summary = result.summary
     several = len(summary["seeds"]) > 1
     spreads = [spread_text(summary[metric], several) for metric in metrics]
     return [*result.combination.values, *spreads, f"{summary['seconds']:.1f}"]
 
 
+def sweep_words(results: Sequence["Result"]) -> str:
+    """What the numbers of a sweep are."""
+    tails = {result.summary["tail_slots"] for result in results}
+    seeds = max((len(result.summary["seeds"]) for result in results), default=1)
+    most = f"{min(tails)} to {max(tails)}" if len(tails) > 1 else "".join(map(str, tails))
+    last = f"last {most} slots" if tails else "last slots"
+    said = f"Means over the {last}"
+    return said + (f"; ± standard deviation over {seeds} seeds." if seeds > 1 else " of one seed.")
+
+
 def _markdown(
     keys: Sequence[str], combinations: Sequence["Combination"], results: Sequence["Result"]
 ) -> str:
-    tails = {result.summary["tail_slots"] for result in results}
-    seeds = max((len(result.summary["seeds"]) for result in results), default=1)
-    last = f"last {tails.pop()} slots" if len(tails) == 1 else "last tail_slots slots"
-    said = f"Means over the {last}"
-    said += f"; ± standard deviation over {seeds} seeds." if seeds > 1 else " of one seed."
-    columns = _columns(keys)
+    columns = sweep_columns(keys)
     lines = [
         f"# Sweep of {combinations[0].study.name}",
         "",
-        f"{len(results)} of {len(combinations)} combinations are finished. {said}",
+        f"{len(results)} of {len(combinations)} combinations are finished. {sweep_words(results)}",
         "",
         _line(columns),
         _line(["---"] * len(columns)),
-        *(_line(_cells(result)) for result in results),
+        *(_line(sweep_cells(result)) for result in results),
         "",
         "`study.toml` is the study that the grid varies, `sweep.toml` the grid. Each combination",
         "is a run in a directory named after its values; `fedkoopman run --resume --out` with that",

@@ -198,21 +198,24 @@ def summarise(
 ) -> dict[str, Any]:
     """Means over the last slots of each seed; mean and standard deviation of these over seeds.
 
+    Slots before a seed's model was first trained do not count, unless there are no others.
+
     Arguments:
         seconds: how long all of it took; None takes the longest seed's.
         names: of real sites, in the order of their numbers in records.
     """
     tail = study.evaluation.tail_slots
     every = [record for mine in records.values() for record in mine]
+    tails = [since_trained(mine, untrained[seed])[-tail:] for seed, mine in records.items()]
     summary: dict[str, Any] = {
         "name": study.name,
         "seeds": list(records),
         "slots": study.slots,
         "scheme": study.scheme,
-        "tail_slots": min(tail, study.slots),
+        "tail_slots": max(map(len, tails)),
     }
     for name in METRICS:
-        means = [_mean(record[name] for record in mine[-tail:]) for mine in records.values()]
+        means = [_mean(record[name] for record in mine) for mine in tails]
         spread = np.std(means, ddof=1) if len(means) > 1 else 0.0
         summary[name] = {"mean": _finite(np.mean(means)), "std": _finite(spread)}
     summary["untrained"] = {
@@ -230,6 +233,21 @@ def summarise(
     summary["seconds"] = round(longest if seconds is None else seconds, 3)
     summary["finished"] = True
     return summary
+
+
+def since_trained(
+    records: list[dict[str, Any]], untrained: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Records from the slot on in which a model was first trained; all, if none ever was.
+
+    Arguments:
+        untrained: the scores of the first model.
+    """
+    for place, record in enumerate(records):
+        scores = {name: record[name] for name in untrained}
+        if scores != untrained and record.get("stage") != "scale":
+            return records[place:]
+    return records
 
 
 def site_scores(sites: Sites, model: DeepKoopman, horizon: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fedkoopman.cell_output import facts
 from fedkoopman.config.study import Study
 from fedkoopman.errors import InputError, short
 from fedkoopman.estimation.estimates import cores
@@ -22,9 +23,12 @@ from fedkoopman.federation.privacy import privacy_told
 from fedkoopman.federation.simulation import Outcome, simulate_federation
 from fedkoopman.federation.slot import State
 from fedkoopman.federation.workers import Urgency, Workers
+from fedkoopman.koopman.frames import pandas
 from fedkoopman.koopman.model import DeepKoopman
+from fedkoopman.plot import draw
 from fedkoopman.runs.comparison import answer, benefit_entry, compared, hidden, holdings_of
 from fedkoopman.runs.experiment import experiment_of
+from fedkoopman.runs.progress import told
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
 from fedkoopman.runs.seed_directory import SeedDirectory, write_json
@@ -54,18 +58,20 @@ class Run:
     Attributes:
         study: what was run.
         seeds: which seeds.
-        models: the shared model of each seed.
+        models: the shared model of each seed; of a run that was loaded, read when asked for.
         all_records: by seed, one record per slot.
         summary: tail means and their spread over seeds.
         out: the directory, if there is one.
+        sites: names of real sites, in the order of their numbers in records.
     """
 
     study: Study
     seeds: tuple[int, ...]
-    models: tuple[DeepKoopman, ...]
+    models: Sequence[DeepKoopman]
     all_records: dict[int, list[dict[str, Any]]]
     summary: dict[str, Any]
     out: Path | None = None
+    sites: tuple[str, ...] = ()
 
     @property
     def model(self) -> DeepKoopman:
@@ -76,6 +82,43 @@ class Run:
     def records(self) -> list[dict[str, Any]]:
         """The records of the first seed."""
         return self.all_records[self.seeds[0]]
+
+    def to_frame(self) -> Any:
+        """A DataFrame of the records, one row per seed and slot; numbers that were not finite are
+        NaN, and lists, as of the clients that trained, stay lists."""
+        rows = [{"seed": s, **record} for s, mine in self.all_records.items() for record in mine]
+        frame = pandas().DataFrame(rows, columns=None if rows else ["seed", "slot", *METRICS])
+        numbers = [name for name in METRICS if name in frame]
+        return frame.astype(dict.fromkeys(numbers, float))
+
+    def plot(self, what: str = "learning_curves", **options: Any) -> Any:
+        """Draw the run: "learning_curves" or "raster", or of its first model "spectrum" or "modes".
+
+        Arguments:
+            options: of the function of that name in `fk.plot`, as `ax`.
+        """
+        return draw(what, ("learning_curves", "raster", "spectrum", "modes"), self, **options)
+
+    def __repr__(self) -> str:
+        return f"<Run {', '.join(f'{name} {fact}' for name, fact in self._facts)}>"
+
+    def _repr_html_(self) -> str:
+        return facts("Run", self._facts)
+
+    @property
+    def _facts(self) -> list[tuple[str, Any]]:
+        """What is told of it in a line or in a notebook."""
+        done, summary = len(self.records), self.summary
+        seeds = f"{self.seeds[0]}" if len(self.seeds) == 1 else f"{len(self.seeds)}"
+        told = [("study", self.study.name), ("seeds" if len(self.seeds) > 1 else "seed", seeds)]
+        slots = f"{done}" if done == self.study.slots else f"{done} of {self.study.slots}"
+        told.append(("slots", slots))
+        for name, words in (("E", "E"), ("l3", "ℓ3"), ("horizon", "valid steps")):
+            entry = summary.get(name) or {}
+            if entry.get("mean") is not None:
+                spread = f" ± {entry['std']:.2g}" if len(self.seeds) > 1 else ""
+                told.append((words, f"{entry['mean']:.4g}{spread}"))
+        return told + ([("directory", self.out)] if self.out else [])
 
 
 @dataclass
@@ -140,7 +183,7 @@ def run(
     seeds: int | Sequence[int] | None = None,
     out: str | Path | None = None,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[Progress], None] | bool | None = None,
     checkpoint_seconds: float = 1.0,
     sites: Sites | None = None,
 ) -> Run:
@@ -152,7 +195,8 @@ def run(
             run that is resumed.
         out: a directory for records, checkpoints, models and the summary; None keeps all in memory.
         resume: go on with the run in `out`, if there is one.
-        progress: called after every slot of every seed, from the calling thread.
+        progress: True shows a bar, on a terminal or in a notebook; a function is called after
+            every slot of every seed, from the calling thread.
         checkpoint_seconds: how often a seed's state is saved.
         sites: what `prepared_sites` made of the study's site files, if that is done already.
 
@@ -179,6 +223,18 @@ def run(
 
 
 def _run(
+    study: Study,
+    seeds: tuple[int, ...],
+    sites: Sites | None,
+    directory: RunDirectory | None,
+    wanted: Callable[[Progress], None] | bool | None,
+    checkpoint_seconds: float,
+) -> Run:
+    with told(wanted, study.slots * len(seeds)) as progress:
+        return _run_all(study, seeds, sites, directory, progress, checkpoint_seconds)
+
+
+def _run_all(
     study: Study,
     seeds: tuple[int, ...],
     sites: Sites | None,
@@ -227,7 +283,8 @@ def _run(
             summary |= known or _benefit(runs[seeds[0]], sites, models[0].relift_)
     if directory:
         write_json(directory.path / "summary.json", summary)
-    return Run(study, seeds, tuple(models), records, summary, directory.path if directory else None)
+    out = directory.path if directory else None
+    return Run(study, seeds, tuple(models), records, summary, out, tuple(names))
 
 
 def _benefit(one: _Seed, sites: Sites, relift: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Any
 from fedkoopman.config.loader import read_toml
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
-from fedkoopman.config.user_files import user_files
+from fedkoopman.config.user_files import check_lasting, user_files
 from fedkoopman.durable import held, write_whole, writing
 from fedkoopman.errors import InputError, short, system_error, underway
 from fedkoopman.paths import check_name
@@ -70,6 +70,7 @@ class RunDirectory:
             seeds: which seeds; None means the study's own, or those of the old run.
             sites: names of the sites, where their files lie with them and are not looked at here.
         """
+        check_lasting(study)
         study.check(sites=sites is None)
         with writing(path):  # a name may be too long even to look for
             _check_place(path)
@@ -113,7 +114,7 @@ class RunDirectory:
 
     def name_sites(self, names: Sequence[str]) -> None:
         """Keep the names of a served run's sites, in the order of their numbers in records."""
-        _about(self.path)  # which tells if it is damaged
+        about_run(self.path)  # which tells if it is damaged
         about = json.loads((self.path / "run.json").read_text(encoding="utf-8"))
         if about.get("sites") != list(names):
             write_json(self.path / "run.json", about | {"sites": list(names)})
@@ -147,7 +148,7 @@ class RunDirectory:
     def _taken_up(
         cls, path: Path, study: Study, seeds: tuple[int, ...] | None, elsewhere: bool
     ) -> "RunDirectory":
-        about = _about(path)
+        about = about_run(path)
         # Its files are taken from where this study has them: they may have moved with the run.
         mine = Study.from_dict(read_toml(path / "study.toml"), study.root)
         if about["versions"] != _versions():
@@ -196,7 +197,7 @@ def study_in(path: Path) -> Study:
     """
     if not (path / "run.json").exists():
         raise InputError(f"{path} holds no run: check the path, or start one without --resume")
-    about = _about(path)
+    about = about_run(path)
     if about["served"]:
         raise InputError(f"{path} holds a run of fedkoopman serve: go on with that, or {ANOTHER}")
     table = read_toml(path / "study.toml")
@@ -220,7 +221,7 @@ def finished_study_in(path: Path) -> Study:
     """The study of a finished run that this version would repeat bit for bit."""
     if not (path / "run.json").exists():
         raise InputError(f"{path} holds no run: give the directory of one, or a study file")
-    about = _about(path)
+    about = about_run(path)
     if about["served"]:
         raise InputError(
             f"{path} holds a run of fedkoopman serve, whose data are with its sites: audit a study "
@@ -287,7 +288,8 @@ def _write_study(folder: Path, study: Study) -> None:
     write_whole(folder / "study.toml", study.to_toml().encode())
 
 
-def _about(path: Path) -> dict[str, Any]:
+def about_run(path: Path) -> dict[str, Any]:
+    """What `run.json` of a run directory says, checked."""
     damaged = f"{path / 'run.json'} is damaged: start again with another --out"
     try:
         about = json.loads((path / "run.json").read_text(encoding="utf-8"))
@@ -312,6 +314,7 @@ def _about(path: Path) -> dict[str, Any]:
             "seeds": [check_seed(seed) for seed in about["seeds"]],
             "nested": bool(about["nested"]),
             "served": "sites" in about,
+            "sites": tuple(map(str, about.get("sites") or ())),
         }
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(damaged) from error

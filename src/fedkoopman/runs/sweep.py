@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from fedkoopman.config.loader import parse_toml, toml_key, toml_value
 from fedkoopman.config.study import Study
+from fedkoopman.config.user_files import check_lasting
 from fedkoopman.durable import written_whole
 from fedkoopman.errors import ComputationError, InputError, system_error
 from fedkoopman.paths import folder_name
@@ -223,6 +224,7 @@ def sweep(
         finished: called after every combination, with all of them and the results so far.
     """
     out = Path(out)
+    check_lasting(base)
     texts = written(grid)
     chosen = combinations(base, texts)
     before = recorded(out)

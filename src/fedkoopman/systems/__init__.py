@@ -57,6 +57,29 @@ def names() -> tuple[str, ...]:
     return SYSTEMS.names
 
 
+def named_system(given: Any) -> dict[str, Any] | None:
+    """The name and the parameters by which `by_name` makes an equal system; None if none does."""
+    kind = given if isinstance(given, type) else type(given)
+    home, _, stem = kind.__module__.rpartition(".")
+    name = stem.replace("_", "-")
+    if home != __name__ or name not in SYSTEMS or SYSTEMS.find(name) is not kind:
+        return None
+    if kind is given:
+        return {"name": name}
+    import equinox as eqx
+
+    options = inspect.signature(type(given)).parameters
+    values = {
+        key: getattr(given, key)
+        for key, option in options.items()
+        if key != "substeps" and getattr(given, key) != option.default
+    }
+    for more in ({}, {"substeps": given.substeps}):
+        if eqx.tree_equal(by_name(name, **values, **more), given) is True:
+            return {"name": name, "parameters": {**values, **more}}
+    return None
+
+
 def by_name(name: str, folder: Path | None = None, /, **parameters: Any) -> "System":
     """A system by the name it has on the command line and in study files.
 

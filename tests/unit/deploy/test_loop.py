@@ -26,6 +26,7 @@ from fedkoopman.deploy.wire import Answered, Ask, Evaluate, Evaluated, Failure, 
 from fedkoopman.errors import InputError
 from fedkoopman.runs.experiment import problem_of
 from fedkoopman.runs.run import Progress, run
+from fedkoopman.runs.saved_run import load_run
 
 SLOTS = SMALL["slots"]
 
@@ -297,6 +298,13 @@ def test_it_stops_between_steps_and_goes_on(sites: Sites, tmp_path: Path, whole:
     assert sites.serve(out) is not None
     assert (out / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert records(out) == records(whole)
+
+
+def test_a_served_run_is_loaded_where_none_of_its_sites_are(whole: Path, tmp_path: Path) -> None:
+    found = load_run(shutil.copytree(whole, tmp_path / "copy"))
+    assert found.sites == LABS and found.summary["finished"]
+    assert found.to_frame()["slot"].tolist() == list(range(1, SLOTS + 1))
+    assert found.model.feature_names_in_.tolist() == ["theta", "omega"]
 
 
 def test_a_wish_to_stop_is_heard_while_sites_are_waited_for(sites: Sites, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from fedkoopman.config.study import Study
+from fedkoopman.errors import InputError
 from fedkoopman.federation.sites import held_out
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.paper.arms import Arm, Measured, Runs, variant
@@ -79,3 +81,22 @@ def test_settings_tell_studies_and_seeds_apart() -> None:
     assert same == item.settings(Options(Path("elsewhere"), seeds=2))
     assert same != item.settings(Options(Path(), seeds=3))
     assert same != item.settings(Options(Path(), seeds=2, fast=True))
+
+
+def test_a_changed_setting_holds_for_every_arm_and_is_told_apart() -> None:
+    arms = (Arm("a", variant({})), Arm("b", variant({"training.batch": 32})))
+    item = Runs(lambda _: arms, lambda _: Findings((), Table((), ()), ()))
+    options = Options(Path(), seeds=2, changes=(("slots", "50"), ("training.epochs", "3")))
+    a, b = (arm.study for arm in item.chosen(options))
+    assert (a.slots, a.training.epochs, b.training.epochs) == (50, 3, 3)
+    assert (a.training.batch, b.training.batch) == (64, 32)
+    assert a.name == "paper-default; slots=50, training.epochs=3"
+    assert item.settings(options) != item.settings(Options(Path(), seeds=2))
+    assert item.slots(options) == 2 * 2 * 50
+    for key, words in (
+        ("training.batch", "compares values of training.batch itself"),
+        ("seed", "by --seed"),
+        ("slotss", "did you mean 'slots'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            item.settings(Options(Path(), changes=((key, "16"),)))

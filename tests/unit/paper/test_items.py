@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fedkoopman.errors import InputError
 from fedkoopman.paper import fig_restart
 from fedkoopman.paper.items import (
     AGREES,
@@ -23,6 +24,7 @@ from fedkoopman.paper.items import (
     UNDECIDED,
     Findings,
     Options,
+    item_named,
 )
 
 SEEDS, SLOTS, TAIL = 5, 40, 10
@@ -309,3 +311,22 @@ def test_estimates_begin_worse_where_the_trajectory_has_gone_on() -> None:
 @pytest.mark.parametrize("name", LABELS)
 def test_the_page_has_the_same_words(name: str, as_on_the_page) -> None:
     as_on_the_page(name, made(name, AS_CLAIMED[name]))
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("fig-6", "fig-comparison"), ("Fig. 6", "fig-comparison"), ("FIGURE_7B", "fig-probability"),
+        ("table-iv", "table-ablation"), ("Table 4", "table-ablation"),
+        ("Theorem 1", "theorem1"), ("fig-yni", "fig-yni"), ("FIG-YNI", "fig-yni"),
+        ("fig-8", None), ("table", None), ("fig", None), ("", None), ("table-ix", None),
+    ],
+)  # fmt: skip
+def test_items_are_known_by_their_places_in_the_paper(given: str, name: str | None) -> None:
+    found = item_named(given)
+    assert (found and found.name) == name
+
+
+def test_a_figure_of_several_parts_lists_them() -> None:
+    with pytest.raises(InputError, match=r"fig-systems \(Fig. 5a\), fig-yni \(Fig. 5b\)"):
+        item_named("fig-5")

@@ -290,3 +290,20 @@ def test_per_client_noise_and_beliefs_do_not_cost_a_filter_each(tiny: fk.Study) 
         for address in wanted:
             [alone] = sites.segments([address], pool).values()
             assert np.array_equal(alone, together[address])
+
+
+def test_slots_before_the_first_training_are_not_in_the_tail() -> None:
+    study = fk.Study.paper_default().with_values(
+        {**TINY, "slots": 6, "policy.segments": 3, "clients.probability": 1}
+    )  # three segments: nobody trains before slot 3
+    run = fk.run(study)
+    assert [bool(record["active"]) for record in run.records[:3]] == [False, False, True]
+    trained = [record["E"] for record in run.records[2:]]
+    assert run.summary["tail_slots"] == 4
+    assert run.summary["E"]["mean"] == pytest.approx(np.mean(trained))
+
+
+def test_a_run_that_never_trains_is_summed_up_as_it_is() -> None:
+    run = fk.run(fk.Study.paper_default().with_values({**TINY, "policy.segments": 100}))
+    assert run.summary["tail_slots"] == 4
+    assert run.summary["E"]["mean"] == pytest.approx(run.summary["untrained"]["E"])
