@@ -66,7 +66,6 @@ HEAVY = (
     "diffrax",
     "pyarrow",
     "matplotlib",
-    "plotly",
     "optax",
     "safetensors",
 )

@@ -4,17 +4,26 @@ import json
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fedkoopman.audit.audit import ATTACKS, Audit, Result
-from fedkoopman.audit.verdict import QUESTIONS, claims_of, sentence, whole_claim
+from fedkoopman.audit.statistics import Measured
+from fedkoopman.audit.verdict import QUESTIONS, Claim, claims_of, sentence, whole_claim
 from fedkoopman.durable import writing, written_whole
 from fedkoopman.errors import InputError
-from fedkoopman.reports.page import Cell, Page
+from fedkoopman.reports.blocks import (
+    Block,
+    Section,
+    Story,
+    chart,
+    line,
+    panel,
+    section,
+    table,
+    text,
+)
+from fedkoopman.reports.document import document
 from fedkoopman.version import __version__
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 __all__ = ["TITLES", "WORDS", "check_place", "facts_of", "write_audit"]
 
@@ -82,114 +91,120 @@ def facts_of(audit: Audit) -> dict[str, Any]:
 
 def write_audit(audit: Audit, out: Path) -> tuple[Path, Path]:
     """Write both files, whole or not at all."""
-    text = json.dumps(facts_of(audit), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    pieces = list(_page(audit).html())
+    content = json.dumps(facts_of(audit), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    pieces = list(document(_story(audit)))
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
     targets = out / "audit.json", out / "audit.html"
     with written_whole(*targets) as [numbers, page]:
-        numbers.write_text(text, encoding="utf-8")
+        numbers.write_text(content, encoding="utf-8")
         page.write_bytes(b"".join(pieces))
     return targets
 
 
-def _page(audit: Audit) -> Page:
+def _story(audit: Audit) -> Story:
     claims = claims_of(audit)
-    whole = whole_claim(claims)
-    page = Page(f"What the server can learn: {audit.study.name}")
-    page.paragraph(
-        f"{audit.sites} sites, {audit.slots} slots, seed {audit.study.seed}. An honest but curious "
-        "server keeps to the protocol and looks closely at every update that it gets. These are "
-        "attacks that it could make, and how often they are right. Square brackets: between which "
-        "numbers the truth lies, with a certainty of 95 %.",
-        "lede",
-    )
-    if audit.quick:
-        page.paragraph("A quick audit: few victims and slots, so wide intervals.", "notice")
-    page.paragraph(
-        "The paper says that filtered states “contain minimal individual information compared to "
-        f"the raw observation data”. By these numbers that {_says(whole.verdict)}: {whole.why}.",
-        "notice" if whole.verdict == "does not hold" else "",
-    )
-    head = [Cell("what the server sees"), *(Cell(TITLES[attack]) for attack in ATTACKS)]
-    rows = [
-        [Cell(result.label), *(_cell(result, attack) for attack in ATTACKS)]
-        for result in audit.results
-    ]
-    rows.append([Cell("the paper's claim"), *(Cell(claim.verdict, "strong") for claim in claims)])
-    page.table("overview", head, rows)
-    page.paragraph("Chance is 0.5 and, of states, 1; there smaller numbers leak.", "caption")
+    sections = [_overview(audit, claims)]
     for claim in claims:
-        page.heading(QUESTIONS[claim.attack])
-        page.paragraph(ABOUT[claim.attack], "caption")
-        texts = [[Cell(r.label), Cell(sentence(r, claim.attack))] for r in audit.results]
-        page.table(f"{claim.attack}-words", [Cell("with"), Cell("in words")], texts)
-        page.paragraph(f"The paper's claim here {_says(claim.verdict)}: {claim.why}.")
-        page.chart(claim.attack, _figure(audit, claim.attack), QUESTIONS[claim.attack])
-    _limits(page, audit)
-    return page
+        texts = [[result.label, sentence(result, claim.attack)] for result in audit.results]
+        sections.append(section(
+            claim.attack, QUESTIONS[claim.attack],
+            text(ABOUT[claim.attack], "caption"),
+            table(f"{claim.attack}-words", ["with", "in words"], texts, stacked=True),
+            text(f"The paper's claim here {_says(claim.verdict)}: {claim.why}."),
+            _chart(audit, claim.attack),
+        ))  # fmt: skip
+    return {
+        "title": f"What the server can learn: {audit.study.name}",
+        "lede": f"{audit.sites} sites · {audit.slots} slots · seed {audit.study.seed}",
+        "finished": True,
+        "sections": [*sections, _limits(audit)],
+    }
 
 
-def _limits(page: Page, audit: Audit) -> None:
-    page.heading("What this does not say")
-    alone = audit.results[-1].single
-    page.paragraph(
-        f"In {100 * alone:.0f} of 100 slots with updates one site was alone. Its sum is then its "
-        "update, and a secure sum hides nothing: such slots are left out above. Let more sites "
-        "train in one slot where that matters."
-    )
-    page.paragraph(
-        "An attack that fails is no proof: another may work. ε alone bounds what any attack can "
-        "learn of one record; of what a whole site has in common, as its sensor or its noise, it "
-        "promises nothing. Reconstruction and membership ask about states, as sites train on "
-        "them; raw observations are not sent in any arm."
-    )
-    for note in audit.notes:
-        page.paragraph(note)
-
-
-def _figure(audit: Audit, attack: str) -> "go.Figure":
-    from fedkoopman.reports.figures import GREY, RED, new_figure
-    from fedkoopman.reports.plots import LINE
-
-    shown = [(r, found) for r in audit.results if (found := r.main(attack)) is not None]
-    figure = new_figure(90 + 36 * max(1, len(shown)))
-    names = [result.label for result, _ in shown]
-    values = [found.value for _, found in shown]
-    colours = {"leaks": RED, "hidden": LINE, "undecided": GREY}
-    figure.add_bar(
-        x=values, y=names, orientation="h",
-        marker_color=[colours[found.verdict] for _, found in shown],
-        error_x={
-            "type": "data", "symmetric": False, "thickness": 1.2, "width": 4,
-            "array": [_finite(found.high - found.value) for _, found in shown],
-            "arrayminus": [_finite(found.value - found.low) for _, found in shown],
-        },
-        hovertemplate="%{y}: %{x:.3f}<extra></extra>", showlegend=False,
+def _overview(audit: Audit, claims: list[Claim]) -> Section:
+    whole = whole_claim(claims)
+    rows: list[list[Any]] = [
+        [result.label, *(_cell(result, attack) for attack in ATTACKS)] for result in audit.results
+    ]
+    rows.append(["the paper's claim", *((claim.verdict, "strong") for claim in claims)])
+    return section(
+        "overview", "What does the server learn?",
+        text(
+            "An honest but curious server keeps to the protocol and looks closely at every update "
+            "that it gets. These are attacks that it could make, and how often they are right. "
+            "Square brackets: between which numbers the truth lies, with a certainty of 95 %."
+        ),
+        text("A quick audit: few victims and slots, so wide intervals.", "notice")
+        if audit.quick else None,
+        text(
+            "The paper says that filtered states “contain minimal individual information compared "
+            f"to the raw observation data”. By these numbers that {_says(whole.verdict)}: "
+            f"{whole.why}.",
+            "warning" if whole.verdict == "does not hold" else "",
+        ),
+        table("overview-table", ["what the server sees", *(TITLES[a] for a in ATTACKS)], rows,
+              stacked=True),
+        text("Chance is 0.5 and, of states, 1; there smaller numbers leak.", "caption"),
     )  # fmt: skip
-    if shown:
-        figure.add_vline(
-            shown[0][1].chance, line_dash="dot", annotation_text="tells nothing",
-            annotation_position="top",
-        )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(rangemode="tozero")
-    return figure
 
 
-def _cell(result: Result, attack: str) -> Cell:
+def _limits(audit: Audit) -> Section:
+    alone = audit.results[-1].single
+    return section(
+        "limits", "What this does not say",
+        text(
+            f"In {100 * alone:.0f} of 100 slots with updates one site was alone. Its sum is then "
+            "its update, and a secure sum hides nothing: such slots are left out above. Let more "
+            "sites train in one slot where that matters."
+        ),
+        text(
+            "An attack that fails is no proof: another may work. ε alone bounds what any attack "
+            "can learn of one record; of what a whole site has in common, as its sensor or its "
+            "noise, it promises nothing. Reconstruction and membership ask about states, as sites "
+            "train on them; raw observations are not sent in any arm."
+        ),
+        *(text(note) for note in audit.notes),
+    )  # fmt: skip
+
+
+COLOURS = {"leaks": "b", "hidden": "a", "undecided": "held"}
+
+
+def _chart(audit: Audit, attack: str) -> Block | None:
+    shown = [(r, found) for r in audit.results if (found := r.main(attack)) is not None]
+    if not shown:
+        return None
+    lines = []
+    for verdict, colour in COLOURS.items():
+        mine = [(row, found) for row, (_, found) in enumerate(shown) if found.verdict == verdict]
+        if mine:
+            lines.append(
+                line(
+                    WORDS[verdict], [found.value for _, found in mine], [row for row, _ in mine],
+                    colour, style="bars", low=[_finite(found.low, found) for _, found in mine],
+                    high=[_finite(found.high, found) for _, found in mine],
+                )
+            )  # fmt: skip
+    chance = shown[0][1].chance
+    axes = panel(f"at {chance:g}, the dotted line, it tells nothing", "", mark=chance,
+                 rows=[result.label for result, _ in shown])  # fmt: skip
+    return chart(f"{attack}-chart", QUESTIONS[attack], ABOUT[attack], [axes], lines)
+
+
+def _cell(result: Result, attack: str) -> str:
     found = result.main(attack)
     if found is None:
-        return Cell("not measured")
-    return Cell(f"{found.value:.2f} {WORDS[found.verdict]}")
+        return "not measured"
+    return f"{found.value:.2f} {WORDS[found.verdict]}"
 
 
 def _says(verdict: str) -> str:
     return "is undecided" if verdict == "undecided" else verdict
 
 
-def _finite(value: float) -> float:
-    return max(0.0, value) if math.isfinite(value) else 0.0
+def _finite(value: float, found: Measured) -> float:
+    return value if math.isfinite(value) else found.value
 
 
 def _plain(value: Any) -> Any:

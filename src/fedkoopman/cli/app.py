@@ -26,6 +26,7 @@ from fedkoopman.cli import (
     join,
     predict,
     provision,
+    report,
     reproduce,
     run,
     serve,
@@ -33,7 +34,9 @@ from fedkoopman.cli import (
     study,
     sweep,
     tune,
+    watch,
 )
+from fedkoopman.cli.closing import Facts, with_json
 from fedkoopman.cli.process import Output, OutputError
 from fedkoopman.errors import ComputationError, InputError, cause_of, system_error
 from fedkoopman.signals import Interrupted, interruptible
@@ -53,7 +56,7 @@ fedkoopman run --set slots=50 --out runs/first
 class Verb(NamedTuple):
     """A command of the program."""
 
-    function: Callable[..., None]
+    function: Callable[..., Facts | None]
     example: str  # to run as it stands; shown by `--help` and in docs/cli.md
 
 
@@ -61,6 +64,8 @@ VERBS = {  # in the order of `--help`
     "init": Verb(study.init, study.INIT_EXAMPLE),
     "check": Verb(study.check, study.CHECK_EXAMPLE),
     "run": Verb(run.run, run.EXAMPLE),
+    "watch": Verb(watch.watch, watch.EXAMPLE),
+    "report": Verb(report.report, report.EXAMPLE),
     "predict": Verb(predict.predict, predict.EXAMPLE),
     "inspect": Verb(inspect.inspect, inspect.EXAMPLE),
     "control": Verb(control.control, control.EXAMPLE),
@@ -94,7 +99,7 @@ app = typer.Typer(
     epilog=_epilog(EXAMPLE),
 )
 for _name, _verb in VERBS.items():
-    app.command(_name, epilog=_epilog(_verb.example))(_verb.function)
+    app.command(_name, epilog=_epilog(_verb.example))(with_json(_verb.function))
 
 
 def _version(asked: bool) -> None:

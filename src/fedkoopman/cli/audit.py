@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Settings, argument, option, read_study
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.cli.progress import site_progress
@@ -38,7 +39,7 @@ def audit(
         option("DIR", "Directory of the audit; otherwise runs/ and the study's name with -audit."),
     ] = None,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Attack a federation's updates as a curious server would, and say what that reveals."""
     from fedkoopman.paths import folder_name
 
@@ -50,7 +51,7 @@ def audit(
 
     from fedkoopman.audit.audit import audit as audit_study
     from fedkoopman.audit.audit import check_auditable
-    from fedkoopman.audit.page import check_place, write_audit
+    from fedkoopman.audit.page import check_place, facts_of, write_audit
 
     check_auditable(study)
     check_place(out)
@@ -60,6 +61,7 @@ def audit(
     _show(found)
     typer.echo(f"numbers: {numbers}")
     typer.echo(f"page: {page}")
+    return {**facts_of(found), "directory": out, "numbers": numbers, "page": page}
 
 
 def _study(source: Path | None, pairs: list[str] | None) -> "Study":

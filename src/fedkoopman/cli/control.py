@@ -1,11 +1,11 @@
 """`fedkoopman control`: a learned model steers a system, in a simulated closed loop."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts, Json
 from fedkoopman.cli.inspect import ModelFile, ModelKind
 from fedkoopman.cli.options import numbers, option, real, whole
 from fedkoopman.cli.process import keep_compiled
@@ -149,12 +149,9 @@ def control(
             show_default=False,
         ),
     ] = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print all of it as JSON.", rich_help_panel=OUTPUT),
-    ] = False,
     kind: ModelKind = None,
-) -> None:
+    as_json: Json = False,
+) -> Facts:
     """Steer a simulated system with a learned model, and show the closed loop."""
     from fedkoopman.durable import check_output
     from fedkoopman.reports.plots import PLOTS
@@ -204,14 +201,12 @@ def control(
     found = steering.steer(
         loaded, system, goal, start, steps, method=method, sight=sight, **wanted, **limits, **plans
     )
-    if as_json:
-        typer.echo(json.dumps(loop_data(found)))
-    else:
-        typer.echo("\n".join(loop_sentences(found)))
+    typer.echo("\n".join(loop_sentences(found)))
     if picture is not None:
         with written_whole(picture) as [partial]:
             plot_loop(partial, found)
         typer.echo(f"wrote {picture}", err=as_json)
+    return {**loop_data(found), **({} if picture is None else {"plot": picture})}
 
 
 def _free(path: Path) -> Path:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import (
     Hold,
     InputColumns,
@@ -151,7 +152,7 @@ def estimate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-) -> None:
+) -> Facts:
     """Estimate a system's states, with standard deviations, from noisy partial observations."""
     from fedkoopman.config.sensor_file import in_flat_words, read_sensor
     from fedkoopman.data.observations import columns_taken, observations_of
@@ -208,10 +209,22 @@ def estimate(
             "those rows are left blank",
             err=True,
         )
+    seconds = time.perf_counter() - started
     typer.echo(
         f"wrote {' and '.join(map(str, targets))}: {rows:,} rows in "
-        f"{time.perf_counter() - started:.1f} s, {states.summary}"
+        f"{seconds:.1f} s, {states.summary}"
     )
+    return {
+        "rows": rows,
+        "segments": len(states.means),
+        "seconds": round(seconds, 3),
+        "log_likelihood": states.log_likelihood,
+        "consistency": states.consistency,
+        "diverged": states.diverged,
+        "summary": states.summary,
+        "out": out,
+        "plot": plot,
+    }
 
 
 def _refuse_overwriting(inputs: Sequence[Path], outputs: Sequence[Path | None]) -> None:

@@ -1,12 +1,12 @@
 """`fedkoopman inspect`: what a model's file says of itself."""
 
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.process import tell_next
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ ModelKind = Annotated[
 def inspect(
     model: ModelFile,
     kind: ModelKind = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print all of it as JSON, for other programs.")
-    ] = False,
     plot: Annotated[
         Path | None,
         typer.Option(
@@ -51,7 +48,7 @@ def inspect(
             show_default=False,
         ),
     ] = None,
-) -> None:
+) -> Facts:
     """Show a model: its states, who trained it (in counts), its spectrum and modes."""
     from fedkoopman.durable import check_output, written_whole
     from fedkoopman.reports.plots import PLOTS
@@ -68,30 +65,23 @@ def inspect(
 
         with written_whole(plot) as [partial]:
             plot_spectrum(partial, about["spectrum"])
-    if as_json:
-        typer.echo(json.dumps(_finite(about), indent=2, ensure_ascii=False, allow_nan=False))
-        return
     _show(about)
     if plot is not None:
         typer.echo(f"wrote {plot}")
     tell_next("predict", model, "--site", "site.toml", "--steps", "50", "--plot", "forecast.png")
-
-
-def _finite(value: Any) -> Any:
-    """A value with null for numbers that JSON does not know, as of weights near the largest."""
-    if isinstance(value, dict):
-        return {name: _finite(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return about if plot is None else {**about, "plot": plot}
 
 
 def _show(about: dict[str, Any]) -> None:
     from rich.console import Console
 
+    from fedkoopman.koopman.pace import growth_warning
+
     console = Console(markup=False, highlight=False)
     console.print(_overview(about))
     console.print(_spectrum(about))
+    if warning := growth_warning(about["spectrum"]):
+        console.print(warning, soft_wrap=True)
 
 
 def _overview(about: dict[str, Any]) -> "Table":
@@ -131,9 +121,11 @@ def _spectrum(about: dict[str, Any]) -> "Table":
     from rich import box
     from rich.table import Table
 
+    from fedkoopman.koopman.pace import pace
+
     names = [state["name"] for state in about["states"]]
     table = Table(box=box.SIMPLE, pad_edge=False)
-    for title in ("eigenvalue", "frequency", "decay rate", "half-life"):
+    for title in ("eigenvalue", "frequency", "decay rate", "pace"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("moves most")
     for row in about["spectrum"]:
@@ -144,16 +136,7 @@ def _spectrum(about: dict[str, Any]) -> "Table":
             value,
             "" if row["frequency"] is None else f"{row['frequency']:.4g}",
             "∞" if row["decay_rate"] is None else f"{row['decay_rate']:.4g}",
-            _half_life(row),
+            pace(row),
             ", ".join(f"{name} {row['mode'][name]:.2g}" for name in moved),
         )
     return table
-
-
-def _half_life(row: dict[str, Any]) -> str:
-    if row["decay_rate"] is None:
-        return "0"
-    if row["half_life"] is None:
-        return "∞"
-    grows = " (doubles)" if row["half_life"] < 0 else ""
-    return f"{abs(row['half_life']):.4g}{grows}"

@@ -131,6 +131,9 @@ Bar = Annotated[
         help="Show how far it has come: a bar on a terminal, a line per tenth elsewhere.",
     ),
 ]
+Watch = Annotated[
+    bool, typer.Option("--watch", help="Show the report meanwhile, as a live page on 127.0.0.1.")
+]
 State = Annotated[
     Path | None,
     option(

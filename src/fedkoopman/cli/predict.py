@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.inspect import ModelFile, ModelKind
 from fedkoopman.cli.options import Hold, InputColumns, listed, numbers, whole
 from fedkoopman.cli.process import keep_compiled
@@ -150,7 +151,7 @@ def predict(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-) -> None:
+) -> Facts:
     """Forecast states, with standard deviations, from states or from raw observations."""
     _check_files((model, site or data, sensor, future), out, plot)
     if steps is None and future is None:
@@ -194,9 +195,21 @@ def predict(
         else:
             found, note = _from_observations(loaded, data, sensor, steps, about, variances, way)
     _write(found, out, plot)
-    for line in (note, _way_told(loaded, relift), _range_told(loaded, found)):
-        if line:
-            typer.echo(f"note: {line}", err=True)
+    notes = [note, _way_told(loaded, relift), _range_told(loaded, found)]
+    for line in filter(None, notes):
+        typer.echo(f"note: {line}", err=True)
+    facts = {
+        "steps": steps,
+        "segments": len(found.future.means),
+        "basis": found.basis,
+        "filter": found.past.summary if found.past.consistency is not None else None,
+        "notes": [*filter(None, notes)],
+    }
+    if out is None and plot is None:  # then the forecast itself would have been printed
+        from fedkoopman.reports.plots import columns as columns_of
+
+        return {**facts, "forecast": columns_of(found.future)}
+    return {**facts, "out": out, "plot": plot}
 
 
 def _way_told(model: "DeepKoopman", relift: int | None) -> str:

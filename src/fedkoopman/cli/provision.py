@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import argument, option, whole
 from fedkoopman.cli.process import tell_next
 
@@ -43,7 +44,7 @@ def provision(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="No keys and no TLS: for trying it on one machine.")
     ] = False,
-) -> None:
+) -> Facts:
     """Make keys, certificates and a sealed kit per site; again, to add, revoke or renew."""
     from fedkoopman.deploy.provisioning.provision import provision as make
     from fedkoopman.paths import folder_name, shown
@@ -59,6 +60,13 @@ def provision(
         renew=renew,
         days=days,
     )
+    facts = {
+        "fleet": done.fleet,
+        "server": done.server,
+        "sites": [{"name": one.name, "revoked": one.revoked} for one in done.roster.sites],
+        "codes": done.codes,
+        "done": done.said,
+    }
     for line in done.said:
         typer.echo(line)
     for name, code in done.codes.items():
@@ -72,7 +80,8 @@ def provision(
     if not done.said:
         typer.echo(f"{shown(done.fleet)} is complete: nothing to do")
     if revoke and not done.codes:
-        return  # no new site joins, and a running server continues
+        return facts  # no new site joins, and a running server continues
     typer.echo(f"at a site, beside its kit: fedkoopman join site.toml --server {done.server}")
     elsewhere = () if fleet is None else ("--fleet", fleet)
     tell_next("serve", study, *elsewhere, "--out", Path("runs") / folder_name(done.study.name))
+    return facts

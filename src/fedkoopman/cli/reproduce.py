@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Settings, argument, option, settings, whole
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.errors import InputError, unknown_name
@@ -85,12 +86,12 @@ def reproduce(
     list_items: Annotated[
         bool, typer.Option("--list", help="List what can be reproduced and exit.")
     ] = False,
-) -> None:
+) -> Facts:
     """Reproduce tables and figures of the paper: ours beside the paper's, with verdicts."""
     if list_items:
         for about in CATALOGUE.values():
             typer.echo(f"{about.name:<20} {about.paper:<10} {about.title}")
-        return
+        return {"items": list(CATALOGUE.values())}
     items = _names(items or [])
     chosen = [about for name, about in CATALOGUE.items() if name in items or ALL in items]
     changes = settings(set_values)
@@ -98,7 +99,7 @@ def reproduce(
     _check_directory(out)
     _check_changes(chosen, items, changes)
     if not chosen or (data is None and not _without_data(chosen, items)):
-        return
+        return {"items": []}
     keep_compiled()
 
     from fedkoopman.paper.items import Options
@@ -107,7 +108,7 @@ def reproduce(
     runs, pairs = out / "runs", tuple(changes.items())
     options = Options(runs, count, seed, fast, data, trajectories, pairs)
     again = _again(items, options, seeds, out)
-    _reproduce(chosen, items, options, out, again, progress)
+    return _reproduce(chosen, items, options, out, again, progress)
 
 
 def _names(given: Sequence[str]) -> list[str]:
@@ -196,7 +197,7 @@ def _reproduce(
     out: Path,
     again: Callable[[Sequence[str], bool], str],
     bar: bool,
-) -> None:
+) -> Facts:
     from fedkoopman.paper import files
     from fedkoopman.paper.pages import show, show_counts
 
@@ -245,7 +246,20 @@ def _reproduce(
             show(one)
     # The index has all items of the directory, also those of earlier commands.
     every = [made.get(name) or _judged(held[name]) for name in CATALOGUE if name in held]
-    typer.echo(f"report: {files.write_index(out, every)[0]}")
+    report = files.write_index(out, every)[0]
+    typer.echo(f"report: {report}")
+    items = [
+        {
+            "name": one.name,
+            "paper": one.paper,
+            "title": one.title,
+            "fast": one.fast,
+            "command": one.command,
+            "claims": one.findings.claims,
+        }
+        for one in made.values()
+    ]
+    return {"items": items, "directory": out, "report": report}
 
 
 def _judged(saved: "Saved") -> "Reproduced":

@@ -2,14 +2,18 @@
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study
+from fedkoopman.cli.closing import Facts
+from fedkoopman.cli.companion import companion
+from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, Watch, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress, slot_progress
+from fedkoopman.cli.watch import watching
 from fedkoopman.errors import ComputationError, InputError
 from fedkoopman.signals import Interrupted, raise_if_interrupted
 
@@ -57,32 +61,62 @@ def run(
         Path | None,
         option("DIR", "Another run, whose numbers and forecast the report shows beside."),
     ] = None,
+    watch: Watch = False,
+    track: Annotated[
+        str | None,
+        option(
+            "tensorboard|mlflow",
+            "Log every slot's numbers there too, and after --resume only what is new.",
+        ),
+    ] = None,
+    alone: Annotated[
+        bool,
+        typer.Option(
+            "--alone",
+            help="Also learn what each simulated client would by itself, for the report: it takes "
+            "about as long as one seed. Of real sites it is always told.",
+        ),
+    ] = False,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Learn one shared model from all clients' observations, and report on it."""
     from fedkoopman.paths import folder_name
 
     if beside is not None and not (beside / "study.toml").is_file():
         raise InputError(f"--beside {beside} is no run directory: give one that a run has made")
+    if track is not None:
+        from fedkoopman.reports.tracking import check_tracker
+
+        check_tracker(track)
     keep_compiled()
     if resume and study is None and out is not None:
         chosen = _resumed(out, set_values)
     else:
         chosen = read_study(study, set_values, recommended)
     out = out or Path("runs") / folder_name(chosen.name)
-    summary = _run(chosen, seeds, out, resume, progress)
+    with watching(watch, out), _tracked(track, out):
+        summary = _run(chosen, seeds, out, resume, progress, alone)
 
-    from fedkoopman.reports.run import write_report
+        from fedkoopman.reports.run import write_report
 
-    report = write_report(out, beside)
-    _show(summary)
+        report = write_report(out, beside)
+        _show(summary)
     nested = out / f"seed-{summary['seeds'][0]}"
-    typer.echo(f"model: {(nested if nested.is_dir() else out) / 'model.safetensors'}")
+    model = (nested if nested.is_dir() else out) / "model.safetensors"
+    typer.echo(f"model: {model}")
     typer.echo(f"report: {report}")
     _check_outcome(summary)
     if summary.get("sites"):
-        model = (nested if nested.is_dir() else out) / "model.safetensors"
         tell_next("inspect", model)
+    return {**summary, "directory": out, "model": model, "report": report}
+
+
+def _tracked(name: str | None, out: Path) -> AbstractContextManager[None]:
+    """Let another process log what the run records."""
+    if name is None:
+        return nullcontext()
+    module = "fedkoopman.reports.tracking"
+    return companion(f"logging to {name}", module, name, str(out.absolute()), ends=60.0)
 
 
 def _check_outcome(summary: Mapping[str, Any]) -> None:
@@ -117,7 +151,7 @@ def _resumed(out: Path, pairs: Sequence[str] | None) -> "Study":
 
 
 def _run(
-    study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool
+    study: "Study", seeds: int | None, out: Path, resume: bool, progress: bool, alone: bool
 ) -> dict[str, Any]:
     from fedkoopman.runs.run import Progress
     from fedkoopman.runs.run import run as run_study
@@ -142,7 +176,13 @@ def _run(
 
         try:
             return run_study(
-                study, seeds=seeds, out=out, resume=resume, progress=tell, sites=sites
+                study,
+                seeds=seeds,
+                out=out,
+                resume=resume,
+                progress=tell,
+                sites=sites,
+                alone=alone,
             ).summary
         except KeyboardInterrupt:
             if not (out / "run.json").is_file():
@@ -154,7 +194,8 @@ def _run(
 
 def _show(summary: Mapping[str, Any]) -> None:
     """Print what was reached."""
-    from fedkoopman.reports.tables import new_table, plain_console, spread_text
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import spread_text
 
     seeds = summary["seeds"]
     several = len(seeds) > 1
@@ -179,11 +220,13 @@ def _show(summary: Mapping[str, Any]) -> None:
         typer.echo(f"privacy: {privacy_sentence(summary['privacy'])}")
     if summary.get("sites"):
         _show_sites(summary)
+    from fedkoopman.reports.benefit import show_benefit
+
+    show_benefit(summary)
 
 
 def _show_sites(summary: Mapping[str, Any]) -> None:
     """Print how well held-out observations are predicted, and what was estimated on the way."""
-    from fedkoopman.reports.benefit import show_benefit
     from fedkoopman.reports.tables import new_table, plain_console, site_errors
 
     steps = len(next(iter(summary["sites"].values()))["observation_error"])
@@ -207,4 +250,3 @@ def _show_sites(summary: Mapping[str, Any]) -> None:
                 typer.echo(f"{words} at {name}: {more} more, see summary.json", err=True)
     for name, value in summary["parameters"].items():
         typer.echo(f"estimated: {name} = {value['mean']:.4g} ± {value['std']:.2g}")
-    show_benefit(summary)

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from fedkoopman.cli.options import argument, option, real, whole
+from fedkoopman.cli.options import Watch, argument, option, real, whole
 from fedkoopman.cli.process import say
+from fedkoopman.cli.watch import watching
 from fedkoopman.signals import Interrupted
 
 EXAMPLE = """
@@ -78,6 +79,7 @@ def serve(
             parser=whole(0, 65535),
         ),
     ] = None,
+    watch: Watch = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Without TLS and keys, on this machine only.")
     ] = False,
@@ -99,7 +101,8 @@ def serve(
         insecure=insecure,
         metrics=metrics,
     )
-    if not run(given, say):
-        raise Interrupted("the run is saved; the same command continues it")
+    with watching(watch, out):
+        if not run(given, say):
+            raise Interrupted("the run is saved; the same command continues it")
     typer.echo(f"model: {out / 'model.safetensors'}")
     typer.echo(f"report: {out / 'report.html'}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts, Json
 from fedkoopman.cli.options import State, argument, option
 from fedkoopman.errors import InputError, short
 
@@ -61,13 +62,10 @@ def status(
             "The run directory of fedkoopman serve; or a site file, or a site's state.",
         ),
     ],
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the whole status as JSON.")
-    ] = False,
     readmit: Annotated[
         str | None, option("NAME", "Ask the server to readmit a site that it has set aside.")
     ] = None,
-) -> None:
+) -> Facts:
     """Show the state of a federation: its slot, its sites, what waits and what was rejected."""
     folder, found = _found(where)
     of_site = "site" in found
@@ -78,13 +76,24 @@ def status(
             raise InputError(f"{where} is a site's: --readmit is for the server's run directory")
         request_readmission(folder, readmit)
         typer.echo(f"the server readmits {readmit} before its next slot")
-        return
-    if as_json:
-        typer.echo(json.dumps(found, indent=1))
-    elif of_site:
+        return {"readmits": readmit}
+    if of_site:
         _show_site(found)
-    else:
-        _show_server(found, folder)
+        return {**found, "directory": folder}
+    _show_server(found, folder)
+    return {**_with_standings(found), "directory": folder}
+
+
+def _with_standings(found: Mapping[str, Any]) -> dict[str, Any]:
+    """A server's status with whether it runs, and the state of each site in a word."""
+    from fedkoopman.deploy.server.status import alive
+
+    running = alive(found)
+    sites = {
+        name: {**about, "state": _standing(about, running).lower()}
+        for name, about in found["sites"].items()
+    }
+    return {**found, "running": running, "sites": sites}
 
 
 def _found(where: Path) -> tuple[Path, dict[str, Any]]:
@@ -229,9 +238,9 @@ def ledger(
         str | None,
         option("WHEN", "Leave out what is older: a date, a UTC instant, or 90m, 12h, 7d, 2w ago."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON list, all columns.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="CSV, all columns.")] = False,
-) -> None:
+    as_json: Json = False,
+) -> Facts:
     """Show everything that left this site; the site may be taking part meanwhile."""
     from fedkoopman.config.site_file import SiteFile
     from fedkoopman.deploy.site.ledger import LedgerEntry, ledger_entries
@@ -243,9 +252,7 @@ def ledger(
     if state is None:
         state = state_directory(site, SiteFile.load(site).name)
     entries = ledger_entries(state, first)
-    if as_json:
-        typer.echo(json.dumps([asdict(entry) for entry in entries], indent=1))
-    elif as_csv:
+    if as_csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerow([field.name for field in fields(LedgerEntry)])
         writer.writerows(asdict(entry).values() for entry in entries)
@@ -253,6 +260,7 @@ def ledger(
         typer.echo(f"nothing has left this site{' since then' if since else ' yet'}")
     else:
         _show_entries(entries)
+    return {"state": state, "entries": entries}
 
 
 def instant(text: str, now: datetime) -> datetime:

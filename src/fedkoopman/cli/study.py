@@ -2,10 +2,11 @@
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Settings, StudyFile, argument, option, read_study
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import site_progress
@@ -68,12 +69,13 @@ def check(
     study: Annotated[Path, argument("STUDY.toml", "A study file.")],
     set_values: Settings = None,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Check a study and all its sites' data before anything runs, with plain verdicts."""
     from fedkoopman.paths import folder_name
 
     keep_compiled()
     chosen = read_study(study, set_values)
+    facts: dict[str, Any] = {"study": study, "name": chosen.name, "sites": [], "parameters": {}}
     if not chosen.sites.files:
         typer.echo(f"{study} is sound; its clients are simulated, so there is no data to check")
     else:
@@ -85,11 +87,35 @@ def check(
             _show(one)
         for name, (value, spread) in parameters.items():
             typer.echo(f"estimated: {name} = {value:.4g} ± {spread:.2g}")
+            facts["parameters"][name] = {"mean": value, "std": spread}
+        facts["sites"] = list(map(_facts, found))
     tell_next("run", study, "--out", Path("runs") / folder_name(chosen.name))
+    return facts
+
+
+def _facts(one: "SiteCheck") -> Facts:
+    found = one.survey
+    return {
+        "site": found.site,
+        "files": found.files,
+        "segments": len(found.segments),
+        "held_out": len(found.held_out),
+        "samples": found.samples,
+        "lengths": dict(zip(("shortest", "median", "longest"), found.lengths, strict=True)),
+        "gaps": found.gaps,
+        "longest_gap": found.longest_gap,
+        "channels": found.channels,
+        "declared_variances": one.declared,
+        "estimated_variances": one.estimated,
+        "filter": str(one.consistency),
+        "verdict": str(one.verdict),
+        "notes": [*found.notes, *one.notes],
+    }
 
 
 def _show(one: "SiteCheck") -> None:
-    from fedkoopman.reports.tables import counted, new_table, plain_console
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import counted
 
     found = one.survey
     shortest, median, longest = found.lengths

@@ -1,11 +1,13 @@
 """`fedkoopman sweep`: a grid of studies, run one after another and tabulated."""
 
 import shlex
+import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Seeds, Settings, StudyFile, option, read_study, settings
 from fedkoopman.cli.process import keep_compiled
 from fedkoopman.cli.progress import slot_progress
@@ -13,7 +15,7 @@ from fedkoopman.errors import InputError
 from fedkoopman.signals import Interrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from fedkoopman.config.study import Study
     from fedkoopman.runs.sweep import Combination, Grid, Result, SweepProgress
@@ -49,7 +51,7 @@ def sweep(
         ),
     ] = False,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Run all combinations of some keys' values, and tabulate what each of them reaches."""
     from fedkoopman.paths import folder_name
     from fedkoopman.runs.sweep import read_grid
@@ -73,6 +75,22 @@ def sweep(
 
     show_sweep(list(texts), results)
     typer.echo(f"report: {out / 'sweep.html'}")
+    rows = [
+        {"name": one.combination.name, "values": _values(texts, one), "summary": one.summary}
+        for one in results
+    ]
+    files = {"directory": out, "report": out / "sweep.html", "table": out / "sweep.csv"}
+    grid_values = {key: [*map(_value, values)] for key, values in texts.items()}
+    return {"grid": grid_values, "combinations": rows, **files}
+
+
+def _values(keys: "Iterable[str]", result: "Result") -> dict[str, Any]:
+    """A combination's values by their keys."""
+    return {k: _value(text) for k, text in zip(keys, result.combination.values, strict=True)}
+
+
+def _value(text: str) -> Any:
+    return tomllib.loads(f"value = {text}")["value"]
 
 
 def _again(study: "Study", path: Path | None, pairs: list[str] | None, out: Path) -> str:

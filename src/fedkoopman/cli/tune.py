@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from fedkoopman.cli.closing import Facts
 from fedkoopman.cli.options import Bar, Settings, StudyFile, option, read_study, whole
 from fedkoopman.cli.process import keep_compiled, tell_next
 from fedkoopman.cli.progress import slot_progress
@@ -64,7 +65,7 @@ def tune(
         ),
     ] = False,
     progress: Bar = True,
-) -> None:
+) -> Facts:
     """Choose model kind, dimension, width, delays and noise by successive halving."""
     from fedkoopman.paths import folder_name
 
@@ -84,6 +85,19 @@ def tune(
     typer.echo(f"trials: {out / 'tune.json'}")
     typer.echo(f"study: {out / 'best.toml'}")
     tell_next("run", out / "best.toml", "--out", Path("runs") / folder_name(found.study.name))
+    return {
+        "best": found.best,
+        "given": found.given,
+        "leads": found.leads,
+        "seeds": found.trial_seeds,
+        "trials": found.trials,
+        "passed_over": len(found.refused),
+        "optimistic": found.optimistic,
+        "verdict": verdict(found.best, found.given),
+        "directory": out,
+        "journal": out / "tune.json",
+        "study": out / "best.toml",
+    }
 
 
 def _tune(
@@ -120,7 +134,8 @@ def _tune(
 
 def _show(found: "Tuning") -> None:
     """Print every candidate as far as it came, the best first, and what follows in words."""
-    from fedkoopman.reports.tables import counted, new_table, plain_console
+    from fedkoopman.reports.tables import new_table, plain_console
+    from fedkoopman.reports.wording import counted
 
     leads = list(
         dict.fromkeys((found.leads[0], found.leads[len(found.leads) // 2], found.leads[-1]))

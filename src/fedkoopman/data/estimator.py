@@ -37,6 +37,8 @@ class HeldOut:
     name: str
     states: NDArray[np.float64]
     observations: NDArray[np.float64]
+    std: NDArray[np.float64] | None = None
+    """Of the states without inputs, where it is kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +76,9 @@ class Estimator:
                 continue
             (reason,) = lost_track(found) if judged else ("",)
             beyond = outside(states, self.bounds)
-            doubted = uncertain(np.asarray(found.std), gate) if gate else None
-            yield Estimated(segment, rows, reason, beyond, self._example(states), doubted)
+            std = np.asarray(found.std)
+            doubted = uncertain(std, gate) if gate else None
+            yield Estimated(segment, rows, reason, beyond, self._example(states), doubted, std)
 
     def _with_inputs(self, states: NDArray[np.float64], segment: Segment) -> NDArray[np.float64]:
         """Rows [x_k, u_k], where the study's model has inputs; u_k acts from sample k on.

@@ -35,6 +35,8 @@ class Estimated(NamedTuple):
     """One of them, in words."""
     uncertain: NDArray[np.bool_] | None = None
     """Samples that are more uncertain than the gate allows, (T,); None: there are none."""
+    std: NDArray[np.float64] | None = None
+    """Standard deviations of the states without inputs, (T, d)."""
 
 
 class Fate(NamedTuple):
@@ -48,6 +50,8 @@ class Fate(NamedTuple):
     """What is used: to train on with rows of NaN between stretches, held out in one stretch."""
     observations: NDArray[np.float64] | None = None
     """Of a held-out segment, those of its states."""
+    std: NDArray[np.float64] | None = None
+    """Of a held-out segment, standard deviations of its states, where they are known."""
 
 
 def triage(study: Study, found: Estimated, held_out: bool) -> Fate:
@@ -64,9 +68,10 @@ def triage(study: Study, found: Estimated, held_out: bool) -> Fate:
     if held_out:
         place = longest_stretch(bad)
         used, seen = states[place], segment.observations[place]
+        std = None if found.std is None else found.std[place]
         least = max(least, -(-len(states) // 2))
     else:
-        used, seen = without(states, bad, least), None
+        used, seen, std = without(states, bad, least), None, None
     count = kept_samples(used)
     why = _reasons(study, found.example, int(beyond.sum()), int(doubted.sum()))
     if count < least:
@@ -76,7 +81,7 @@ def triage(study: Study, found: Estimated, held_out: bool) -> Fate:
         where = "beside the longest stretch" if held_out else "in stretches that are too short"
         reason += f", and {also} {where}"
     kind: Literal["train", "held-out"] = "held-out" if held_out else "train"
-    return Fate(kind, reason if bad.any() else "", used, seen)
+    return Fate(kind, reason if bad.any() else "", used, seen, std)
 
 
 def _reasons(study: Study, example: str, beyond: int, doubted: int) -> str:

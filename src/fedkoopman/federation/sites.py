@@ -66,6 +66,19 @@ def samples(experiment: Experiment, address: Address) -> int:
     return kept_samples(delivered(experiment, address))
 
 
+class View(NamedTuple):
+    """A segment as a simulated client sees it."""
+
+    truth: NDArray[np.float64]
+    """(T, d)."""
+    observations: NDArray[np.float64]
+    """(T, m)."""
+    mean: NDArray[np.float64]
+    """(T, d), what its estimator makes of them."""
+    cov: NDArray[np.float64]
+    """(T, d, d)."""
+
+
 class Sites:
     """The data side of an experiment."""
 
@@ -101,6 +114,21 @@ class Sites:
         found: dict[Address, NDArray[np.float64] | None] = {}
         for (members, _), states in zip(calls, results, strict=True):
             found |= zip(members, states, strict=False)
+        return found
+
+    def views(self, wanted: Sequence[Address], workers: Workers) -> dict[Address, View]:
+        """Of each wanted segment the truth, the observations and the estimates; without those whose
+        estimate diverged."""
+        truths, found = self._truths(wanted, workers), dict[Address, View]()
+        for members in self._groups(wanted, self.lanes):
+            padded = members + members[-1:] * (self.lanes - len(members))
+            noises = [self._experiment.clients[a.client].process_noise for a in padded]
+            z, states = self._observe(padded, truths), self._filtered(padded, truths, noises)
+            mean, cov = np.asarray(states.mean), np.asarray(states.cov)
+            for lane, address in enumerate(members):
+                if np.atleast_1d(states.ok)[lane]:
+                    true = truths[self._source(address)]
+                    found[address] = View(true, np.asarray(z[lane]), mean[lane], cov[lane])
         return found
 
     def log_likelihoods(

@@ -18,6 +18,7 @@ import numpy as np
 
 from fedkoopman.durable import write_whole
 from fedkoopman.koopman.fitted import Fitted
+from fedkoopman.koopman.pace import pace
 from fedkoopman.version import __version__
 
 MOST_MOVED = 4
@@ -109,16 +110,6 @@ def spectrum_rows(model: Fitted) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def pace(row: dict[str, Any]) -> str:
-    """How a mode fades or grows, in words."""
-    if row["decay_rate"] is None:
-        return "vanishes at once"
-    if row["half_life"] is None:
-        return "stays"
-    verb = "halves" if row["half_life"] >= 0 else "doubles"
-    return f"{verb} in {abs(row['half_life']):.4g}"
 
 
 def _finite(value: Any) -> float | None:

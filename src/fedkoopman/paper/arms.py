@@ -178,7 +178,7 @@ def _measure(
     held = _held_seeds(out)
     every = [*held, *(seed for seed in seeds if seed not in held)]
     try:
-        done = run(study, seeds=every, out=out, resume=True, progress=tell)
+        done = run(study, seeds=every, out=out, resume=True, progress=tell, evidence=False)
     except ComputationError as error:
         raise ComputationError(f"{arm.label}: {error}") from error
     tests = [held_out(experiment_of(study, seed)) for seed in seeds]

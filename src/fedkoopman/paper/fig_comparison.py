@@ -28,7 +28,7 @@ RAW: dict[str, dict[str, Any]] = {
 SIMILAR = 2.0
 """Losses within this factor of each other count as similar."""
 SHOWN = 60
-"""Samples of the segment that is drawn in space."""
+"""Samples that are drawn."""
 
 
 def arms(options: Options) -> tuple[Arm, ...]:
@@ -105,35 +105,30 @@ def judge(found: dict[str, Measured]) -> Findings:
         panels=(
             curves("test loss", schemes.values(), "loss"),
             curves("prediction error", schemes.values(), "E"),
-            _space(schemes),
+            _distances(schemes),
             mechanisms.panel(seen),
         ),
         numbers=(mechanisms.numbers(seen),),
         notes=(
             f"“Similar”, “comparable” and “limited” are read as: within a factor of {SIMILAR:g}.",
             f"(c) shows {SHOWN} samples of a test trajectory of the first seed, each predicted "
-            "from the true state before it; the claims on one-step predictions are judged by the "
-            "final models' mean squared one-step error over all test trajectories, in all seeds.",
+            "from the true state before it, as distances from the truth: drawn in space, as the "
+            "paper does, the predictions cannot be told apart; the claims on one-step predictions "
+            "are judged by the final models' mean squared one-step error over all test trajectories, in all seeds.",
             mechanisms.NOTE,
         ),
     )
 
 
-def _space(found: dict[str, Measured]) -> Panel:
-    first = next(iter(found.values())).table["rollouts"][0]
-    truth = np.array(first["truth"], float)[1:]
-    start = max(0, len(truth) - SHOWN)
-    lines = [_line("truth", truth[start:], muted=True)]
+def _distances(found: dict[str, Measured]) -> Panel:
+    lines = []
     for label, arm in found.items():
-        predicted = np.array(arm.table["rollouts"][0]["one_step"], float)
-        lines.append(_line(label, predicted[start:]))
-    x, y, z = first["names"]
-    return Panel("one step ahead", x, y, tuple(lines), z=z)
-
-
-def _line(label: str, states: np.ndarray, muted: bool = False) -> Series:
-    x, y, z = states.T.tolist()
-    return Series(label, x, y, z=z, style="line" if muted else "dashed", muted=muted)
+        first = arm.table["rollouts"][0]
+        truth, predicted = (np.array(first[key], float) for key in ("truth", "one_step"))
+        far = np.sqrt(((predicted - truth[1:]) ** 2).sum(axis=1))
+        start = max(0, len(far) - SHOWN)
+        lines.append(Series(label, list(range(start + 1, len(far) + 1)), far[start:].tolist()))
+    return Panel("one step ahead", "sample", "distance from the truth", tuple(lines), log_y=True)
 
 
 ITEM = Runs(arms, judge, rollouts=True, models=mechanisms.through_sensors)

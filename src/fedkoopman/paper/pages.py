@@ -27,7 +27,7 @@ from fedkoopman.paper.items import (
     worded,
 )
 from fedkoopman.paper.verdicts import BEYOND, HOLM, RULE
-from fedkoopman.reports.page import code, folded
+from fedkoopman.reports.document import code, folded
 from fedkoopman.reports.tables import plain_console
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
         f'<p class="lede">{escape(item.paper)} of the paper, reproduced as '
         f'{escape(item.name)}. <a href="../index.html">All items</a></p>',
         *_notice([item]),
-        "<h2>The paper’s claims</h2>",
-        *map(_claim, item.findings.claims),
     ]
+    claims = ["<h2>The paper’s claims</h2>", *map(_claim, item.findings.claims)]
+    parts += [] if item.fast else claims  # with few seeds and slots they decide nothing
     if image is not None:
         parts += [
             "<h2>Figure</h2>",
@@ -63,6 +63,7 @@ def item_page(item: Reproduced, image: bytes | None) -> str:
             f'<p class="caption">{escape(item.caption)}</p>' if item.caption else "",
         ]
     parts += ["<h2>Table</h2>", _table(item.findings.table)]
+    parts += claims if item.fast else []
     for title, table in item.findings.all_tables:
         parts += [f"<h2>{escape(title)}</h2>", _table(table)]
     if item.findings.notes:

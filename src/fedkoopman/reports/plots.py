@@ -140,7 +140,7 @@ def plot_spectrum(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def _title(row: dict[str, Any]) -> str:
-    from fedkoopman.koopman.card import pace
+    from fedkoopman.koopman.pace import pace
 
     turning = f"{row['frequency']:.3g} per unit of time, " if row["frequency"] else ""
     return f"{turning}{pace(row)}"

@@ -5,39 +5,21 @@ A run may still be going on.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from fedkoopman.config.loader import parse_toml
-from fedkoopman.errors import InputError, system_error
-
-METRICS = ("l1", "l2", "l3", "E", "horizon")
-"""The numbers of a record that a report shows."""
+from fedkoopman.errors import InputError
+from fedkoopman.reports.records import METRICS, RecordsFile, SeedRecords
 
 
-@dataclass(frozen=True)
-class SeedRecords:
-    """The records of one seed, one entry per finished slot, ascending."""
-
-    seed: int
-    slots: np.ndarray
-    """Slot numbers; 0 is the untrained model."""
-    metrics: dict[str, np.ndarray]
-    """One value per slot and metric; NaN where it was not finite."""
-    arrived: tuple[np.ndarray, ...]
-    """Clients whose observation succeeded."""
-    active: tuple[np.ndarray, ...]
-    """Clients that trained."""
-    dropped: tuple[np.ndarray, ...]
-    """Clients whose estimate diverged, so that the segment was left out."""
-    samples: int
-    seconds: float
-    trust: tuple[dict[str, Any], ...] = ()
-    """Of slots in which updates were judged, what the record says of that."""
+class NothingYet(InputError):
+    """A directory holds no finished slot, which may come."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +61,10 @@ class RunFiles:
     """Of a finished run; None while it goes on."""
     rollout: Rollout | None
     """Of the first seed."""
+    evidence: dict[str, Any]
+    """What `runs.evidence` found of the first seed's model; empty where there is none."""
+    directory: str = ""
+    """Its name."""
     served: bool = False
     """Whether sites took part from machines of their own."""
     names: tuple[str, ...] = ()
@@ -90,13 +76,13 @@ class RunFiles:
         found = (self.summary or {}).get("sites")
         return dict(found) if isinstance(found, Mapping) else {}
 
-    @property
+    @cached_property
     def clients(self) -> int:
         """How many clients the federation has."""
         count = self.study.get("clients", {}).get("count", 0)
         first = self.seeds[0]
-        lists = (*first.arrived, *first.active, *first.dropped)
-        return int(max([count, 1, *(ids.max() + 1 for ids in lists if ids.size)]))
+        seen = np.concatenate([*first.arrived, *first.active, *first.dropped])
+        return int(max(count, 1, seen.max(initial=0) + 1))
 
     @property
     def slots(self) -> int:
@@ -110,10 +96,15 @@ class RunFiles:
         return int((self.summary or {}).get("tail_slots", default))
 
 
-def read_run(directory: Path) -> RunFiles:
-    """Read what `fedkoopman run --out` wrote, finished or not: one seed or several `seed-K/`."""
+def read_run(directory: Path, kept: MutableMapping[Path, RecordsFile] | None = None) -> RunFiles:
+    """Read what `fedkoopman run --out` wrote, finished or not: one seed or several `seed-K/`.
+
+    Arguments:
+        kept: records files as the last reading left them, so that only new records are read.
+    """
+    kept = {} if kept is None else kept
     if not directory.is_dir():
-        raise InputError(f"there is no run directory {directory}: give what --out named")
+        raise NothingYet(f"there is no run directory {directory}: give what --out named")
     named = {path: re.fullmatch(r"seed-(-?\d+)", path.name) for path in directory.iterdir()}
     found = {int(match[1]): path for path, match in named.items() if match and path.is_dir()}
     folders: dict[int | None, Path] = {seed: found[seed] for seed in sorted(found)}
@@ -131,16 +122,15 @@ def read_run(directory: Path) -> RunFiles:
     seeds, waiting, first = [], [], None
     for seed, folder in folders.items():
         number = int(study.get("seed", 0)) if seed is None else seed
-        path = folder / "records.jsonl"
-        first_model = _read_json(folder / "untrained.json")
-        records = _read_records(path, number, first_model) if path.is_file() else None
+        file = kept.setdefault(folder, RecordsFile(folder / "records.jsonl"))
+        records = file.read(number, _read_json(folder / "untrained.json"))
         if records is None:
             waiting.append(number)
         else:
             seeds.append(records)
             first = first or folder
     if first is None:
-        raise InputError(
+        raise NothingYet(
             f"{directory} holds no finished slot yet (no complete line in any records.jsonl): "
             "wait for the run's first slot, or give another directory"
         )
@@ -152,6 +142,8 @@ def read_run(directory: Path) -> RunFiles:
         waiting=tuple(waiting),
         summary=summary if summary and summary.get("finished") else None,
         rollout=_read_rollout(first / "rollout.json"),
+        evidence=_read_evidence(first / "evidence.json"),
+        directory=directory.absolute().name,
         served=(directory / "status.json").is_file(),
         names=_names(directory) or tuple((summary or {}).get("sites") or ()),
     )
@@ -167,7 +159,7 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(
+        raise NothingYet(
             f"there is no {path}: give the directory of a run, as --out named it"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
@@ -184,73 +176,6 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds no JSON object: resume the run to write it")
     return content
-
-
-def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records of a file in turn; a last line cut off by a crash is passed over."""
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                record = json.loads(line)
-                if not isinstance(record, dict) or not isinstance(record.get("slot"), int):
-                    raise ValueError("no object with a slot number")
-            except (ValueError, RecursionError) as error:
-                if not line.endswith("\n"):
-                    return
-                raise InputError(
-                    f"line {number} of {path} is no record ({error}): resume the run to mend it"
-                ) from error
-            yield number, record
-
-
-def _read_records(path: Path, seed: int, untrained: dict[str, Any] | None) -> SeedRecords | None:
-    by_slot: dict[int, dict[str, Any]] = {}
-    try:
-        for number, record in _lines(path):
-            record.pop("buffered", None)  # per client and slot: by far the largest part
-            try:
-                for key in ("arrived", "active", "dropped"):
-                    record[key] = np.asarray(record.get(key) or (), dtype=np.int32)
-                for key in METRICS:
-                    record[key] = _finite(record.get(key))
-            except (TypeError, ValueError, OverflowError) as error:
-                raise InputError(f"line {number} of {path} is no record ({error})") from error
-            by_slot[record["slot"]] = record
-    except OSError as error:
-        raise system_error(f"cannot read {path}", error) from error
-    if not by_slot:
-        return None
-    if untrained is not None:
-        nothing = {key: np.zeros(0, np.int32) for key in ("arrived", "active", "dropped")}
-        scores = {key: _finite(untrained.get(key)) for key in METRICS}
-        by_slot[0] = {"slot": 0, **nothing, **scores}
-    records = [by_slot[slot] for slot in sorted(by_slot)]
-    return SeedRecords(
-        seed=seed,
-        slots=np.array([record["slot"] for record in records]),
-        metrics={key: np.array([record[key] for record in records]) for key in METRICS},
-        arrived=tuple(record["arrived"] for record in records),
-        active=tuple(record["active"] for record in records),
-        dropped=tuple(record["dropped"] for record in records),
-        samples=_samples(records),
-        seconds=max(_finite(record.get("seconds") or 0.0) for record in records),
-        trust=tuple(
-            {name: record[name] for name in ("slot", "trust", "rolled_back") if name in record}
-            for record in records
-            if "trust" in record or "rolled_back" in record
-        ),
-    )
-
-
-def _samples(records: Sequence[Mapping[str, Any]]) -> int:
-    """Samples that the model was learned from; see `runs.results.samples_of`."""
-    solved = [record for record in records if record.get("stage") == "sums"]
-    return sum(record.get("samples") or 0 for record in solved or records)
-
-
-def _finite(value: float | None) -> float:
-    number = np.nan if value is None else float(value)
-    return number if np.isfinite(number) else np.nan
 
 
 def _read_rollout(path: Path) -> Rollout | None:
@@ -295,6 +220,24 @@ def _read_rollout(path: Path) -> Rollout | None:
     )
 
 
+def _read_evidence(path: Path) -> dict[str, Any]:
+    """Checked as far as a page relies on it: a part that does not fit is as if it were missing."""
+    found = _read_json(path) or {}
+    leads, errors = found.get("leads"), found.get("errors")
+    if not isinstance(leads, list) or not isinstance(errors, dict):
+        return {name: found[name] for name in ("sites", "spectrum") if name in found}
+    try:
+        for rows in (*errors.values(), found["std"]):
+            if _matrix(rows).shape != (len(leads), len(found["names"])):
+                raise ValueError("errors and steps do not have one length")
+        _matrix(found["shown"]["truth"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is no evidence ({error}): delete it, or resume the run"
+        ) from error
+    return found
+
+
 def _matrix(rows: Sequence[Sequence[float | None]]) -> np.ndarray:
     """Rows of numbers, with null as NaN."""
     matrix = np.array(rows, dtype=float)
@@ -319,7 +262,9 @@ def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
     The losses and errors are never negative and are drawn on a logarithmic axis, so the band is
     not let fall below the lowest seed: there mean − std can be anywhere down to below zero.
     """
-    slots = np.unique(np.concatenate([seed.slots for seed in seeds]))
+    first, *others = (seed.slots for seed in seeds)
+    alike = all(np.array_equal(first, one) for one in others)
+    slots = first if alike else np.unique(np.concatenate([first, *others]))
     values = np.full((len(seeds), len(slots)), np.nan)
     reached = np.zeros(values.shape, bool)
     for row, seed in enumerate(seeds):
@@ -332,6 +277,24 @@ def learning_curve(seeds: tuple[SeedRecords, ...], metric: str) -> Curve:
     std = np.sqrt(squares / np.maximum(count - 1, 1))
     lowest = np.where(reached, values, np.inf).min(axis=0)
     return Curve(slots=slots, mean=mean, low=np.maximum(mean - std, lowest), high=mean + std)
+
+
+MOST_BINS = 600
+"""Points of a curve; of more slots, consecutive ones are drawn together."""
+
+
+def thinned(curve: Curve) -> Curve:
+    """A curve of no more points than are seen: means, lowest lows and highest highs of bins."""
+    if len(curve.slots) <= MOST_BINS:
+        return curve
+    first = np.arange(0, len(curve.slots), -(-len(curve.slots) // MOST_BINS))
+    count = np.diff(np.append(first, len(curve.slots)))
+    return Curve(
+        slots=curve.slots[np.append(first[1:], len(curve.slots)) - 1],
+        mean=np.add.reduceat(curve.mean, first) / count,
+        low=np.fmin.reduceat(curve.low, first),
+        high=np.fmax.reduceat(curve.high, first),
+    )
 
 
 def _tail_mean(seed: SeedRecords, metric: str, tail: int) -> float:
@@ -369,7 +332,7 @@ def untrained(run: RunFiles, metric: str) -> Mapping[str, float | None] | None:
 def not_finite(run: RunFiles) -> dict[int, int]:
     """Slots per seed in which some metric was not finite, where there are any."""
     counts = {
-        seed.seed: int(np.isnan(np.array(list(seed.metrics.values()))).any(axis=0).sum())
+        seed.seed: int(np.isnan([seed.metrics[name] for name in METRICS]).any(axis=0).sum())
         for seed in run.seeds
     }
     return {seed: count for seed, count in counts.items() if count}

@@ -2,12 +2,12 @@
 
 import csv
 import io
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedkoopman.durable import written_whole
+from fedkoopman.reports.wording import spread_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,21 +41,6 @@ def new_table(*columns: str, right: Sequence[str] = (), **style: Any) -> "Table"
     for column in right:
         table.add_column(column, justify="right")
     return table
-
-
-def counted(amount: int, noun: str) -> str:
-    """A count with its noun, in the singular or plural."""
-    return f"{amount:,} {noun}{'' if amount == 1 else 's'}"
-
-
-def spread_text(spread: Mapping[str, float | None] | None, several: bool) -> str:
-    """A mean, and with several seeds its standard deviation; what is not finite may be None."""
-    mean, std = ((spread or {}).get(name) for name in ("mean", "std"))
-    if mean is None or not math.isfinite(mean):
-        return "not finite"
-    if not several:
-        return f"{mean:.4g}"
-    return f"{mean:.4g} ± {std:.2g}" if std is not None else f"{mean:.4g} ± ?"
 
 
 def site_errors(site: Mapping[str, Any]) -> list[str]:

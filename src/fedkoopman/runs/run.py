@@ -3,7 +3,7 @@
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,12 +26,20 @@ from fedkoopman.federation.workers import Urgency, Workers
 from fedkoopman.koopman.frames import pandas
 from fedkoopman.koopman.model import DeepKoopman
 from fedkoopman.plot import draw
-from fedkoopman.runs.comparison import answer, benefit_entry, compared, hidden, holdings_of
+from fedkoopman.runs.comparison import (
+    Holdings,
+    answer,
+    benefit_entry,
+    compared,
+    hidden,
+    holdings_of,
+)
+from fedkoopman.runs.evidence import evidence_of, holdings_of_clients
 from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.progress import told
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
-from fedkoopman.runs.seed_directory import SeedDirectory, write_json
+from fedkoopman.runs.seed_directory import EVIDENCE, SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
@@ -186,6 +194,8 @@ def run(
     progress: Callable[[Progress], None] | bool | None = None,
     checkpoint_seconds: float = 1.0,
     sites: Sites | None = None,
+    evidence: bool = True,
+    alone: bool = False,
 ) -> Run:
     """Run a study.
 
@@ -199,6 +209,10 @@ def run(
             every slot of every seed, from the calling thread.
         checkpoint_seconds: how often a seed's state is saved.
         sites: what `prepared_sites` made of the study's site files, if that is done already.
+        evidence: whether the directory gets `evidence.json`, which reports show (`runs.evidence`);
+            it takes some seconds at the end.
+        alone: whether the shared model is compared with what every simulated client would have
+            learned by itself, which takes about as long as one seed; of real sites it always is.
 
     An interruption (Ctrl-C) saves the state of every seed before it is raised.
     """
@@ -217,9 +231,12 @@ def run(
         sites = prepared_sites(study)  # whose errors come before anything is written
     if out is None:
         study.check()
-        return _run(study, chosen or (study.seed,), sites, None, progress, checkpoint_seconds)
+        own = chosen or (study.seed,)
+        return _run(study, own, sites, None, progress, checkpoint_seconds, False, alone)
     with RunDirectory.open(Path(out), study, chosen, resume) as found:
-        return _run(found.study, found.seeds, sites, found, progress, checkpoint_seconds)
+        return _run(
+            found.study, found.seeds, sites, found, progress, checkpoint_seconds, evidence, alone
+        )
 
 
 def _run(
@@ -241,6 +258,8 @@ def _run_all(
     directory: RunDirectory | None,
     progress: Callable[[Progress], None] | None,
     checkpoint_seconds: float,
+    evidence: bool,
+    alone: bool,
 ) -> Run:
     names = [] if sites is None else [site.name for site in sites.sites]
     runs = {seed: _Seed(experiment_of(study, seed, sites), names) for seed in seeds}
@@ -267,29 +286,37 @@ def _run_all(
         models.append(model)
         if one.files:
             rollout = rollout_of(one.experiment, model)
-            alone = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
-            alone |= one.private
-            one.files.finish(model, rollout, alone)
+            told = summarise(study, {seed: one.records}, {seed: one.untrained}, names=names)
+            told |= one.private
+            one.files.finish(model, rollout, told)
     records = {seed: one.records for seed, one in runs.items()}
     untrained = {seed: one.untrained for seed, one in runs.items()}
     summary = summarise(study, records, untrained, seconds, names)
     summary |= runs[seeds[0]].private
+    # What sites learn alone takes as long as the run: it is not learned again.
+    known = {"benefit": before["benefit"]} if "benefit" in before else None
+    first = runs[seeds[0]]
     if sites is not None:
         summary["sites"] = site_scores(sites, models[0], study.evaluation.horizon)
         summary["parameters"] = {n: {"mean": m, "std": s} for n, (m, s) in sites.parameters.items()}
-        # What sites learn alone takes as long as the run: it is not learned again.
-        known = {"benefit": before["benefit"]} if "benefit" in before else None
         if study.privacy.mode != "site":  # to compare, sites would send sums of their states
-            summary |= known or _benefit(runs[seeds[0]], sites, models[0].relift_)
+            holdings = holdings_of(first.experiment, sites)
+            summary |= known or _benefit(first, holdings, models[0].relift_)
+    elif known or alone:
+        summary |= known or _benefit(
+            first, holdings_of_clients(first.experiment), models[0].relift_
+        )
+    if evidence and first.files and not (first.files.path / EVIDENCE).exists():
+        first.files.show(evidence_of(first.experiment, models[0], sites))
     if directory:
         write_json(directory.path / "summary.json", summary)
     out = directory.path if directory else None
     return Run(study, seeds, tuple(models), records, summary, out, tuple(names))
 
 
-def _benefit(one: _Seed, sites: Sites, relift: int) -> dict[str, Any]:
+def _benefit(one: _Seed, holdings: Mapping[str, Holdings], relift: int) -> dict[str, Any]:
     """The first seed's model beside what it should beat; sites are asked as a server asks them."""
-    problem, holdings = one.experiment.problem, holdings_of(one.experiment, sites)
+    problem = one.experiment.problem
     with Workers(cores()) as workers:
 
         def exchange(request: Message) -> dict[str, Message]:

@@ -33,6 +33,7 @@ OURS = (
     "model.safetensors",
     "model.md",
     "report.html",
+    "evidence.json",
     "checkpoint",
 )
 ANOTHER = "choose another --out"

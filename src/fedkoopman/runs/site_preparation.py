@@ -100,6 +100,7 @@ def _site(
     names, dropped, left_out = list[str](), list[str](), list[str]()
     title, total = f"estimating {site.name}", len(found.segments)
     results = estimator(segments(site, float(system.dt)))
+    first_std = None  # of the first held-out segment, which reports show
     with SpilledArrays() as to_train, SpilledArrays() as to_score:
         pairs = zip(found.segments, results, strict=True)
         for done, (facts, result) in enumerate(pairs):
@@ -109,6 +110,7 @@ def _site(
             elif fate.reason:
                 left_out.append(f"{name}: {fate.reason}")
             if fate.observations is not None:
+                first_std = fate.std if not names else first_std
                 names.append(name)
                 to_score.keep(fate.states)
                 to_score.keep(fate.observations)
@@ -116,7 +118,8 @@ def _site(
                 to_train.keep(fate.states)
             tell(title, done + 1, total)
         train, kept = to_train.arrays(), to_score.arrays()
-    held = tuple(map(HeldOut, names, kept[::2], kept[1::2]))
+    stds = [first_std, *([None] * len(names))]
+    held = tuple(map(HeldOut, names, kept[::2], kept[1::2], stds))
     if not train:
         raise ComputationError(
             f"{site.name} has no segment to train on; dropped: {_listed(dropped)}: "

@@ -262,7 +262,7 @@ def _summary(
         prepared = prepared_once(combination.study, sites)
         return run(
             combination.study, seeds=seeds, out=directory, resume=True, progress=progress,
-            sites=prepared,
+            sites=prepared, evidence=False,
         ).summary  # fmt: skip
     except ComputationError as error:
         raise ComputationError(f"{combination.name}: {error}") from error

@@ -357,7 +357,9 @@ def _trial(
     seconds, errors, failure = 0.0, list[float | None](), ""
     try:
         prepared = prepared_once(study, sites)
-        done = run(study, seeds=seeds, out=out, resume=True, progress=tell, sites=prepared)
+        done = run(
+            study, seeds=seeds, out=out, resume=True, progress=tell, sites=prepared, evidence=False
+        )
         seconds = done.summary["seconds"]
         ratios = np.array(
             [

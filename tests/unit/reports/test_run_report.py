@@ -1,7 +1,5 @@
 """The report of a run says what its records say, and needs nothing but itself."""
 
-import base64
-import html
 import json
 import re
 import subprocess
@@ -171,29 +169,39 @@ def read(directory: Path) -> Reader:
     return Reader(write_report(directory).read_text(encoding="utf-8"))
 
 
-def figures_of(page: str) -> dict[str, dict[str, Any]]:
-    """The figures that the page's script draws."""
-    found = re.search(r"^const figures = (\{.*?\});$", page, re.MULTILINE | re.DOTALL)
+def story_in(page: str) -> dict[str, Any]:
+    """What the page's script draws."""
+    found = re.search(r'<script type="application/json" id="story">(.*?)</script>', page, re.DOTALL)
     assert found
     return json.loads(found[1])
 
 
-def array(value: dict[str, str] | list[float]) -> np.ndarray:
-    """An array as plotly writes it."""
-    if isinstance(value, list):
-        return np.array(value, float)
-    flat = np.frombuffer(base64.b64decode(value["bdata"]), dtype=value["dtype"])
-    shape = value.get("shape")
-    return flat.reshape([int(n) for n in shape.split(",")]) if shape else flat
+def charts_of(page: str) -> dict[str, dict[str, Any]]:
+    """The charts by name."""
+    blocks = [block for part in story_in(page)["sections"] for block in part["blocks"]]
+    return {block["id"]: block for block in blocks if block["kind"] == "chart"}
 
 
-def line(figure: dict[str, Any], name: str) -> dict[str, Any]:
-    [trace] = [t for t in figure["data"] if t.get("name") == name]
-    return trace
+def charts_in(directory: Path) -> dict[str, dict[str, Any]]:
+    return charts_of(write_report(directory).read_text(encoding="utf-8"))
+
+
+def array(values: list[float | None]) -> np.ndarray:
+    return np.array(values, float)
+
+
+def line(chart: dict[str, Any], name: str, panel: int = 0) -> dict[str, Any]:
+    [found] = [s for s in chart["series"] if s["name"] == name and s["panel"] == panel]
+    return found
 
 
 def numbers(cell: str) -> list[float]:
-    return [float(part) for part in cell.split(" ± ")]
+    power = re.search("·10([⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)$", cell)
+    scale = 1.0
+    if power:
+        scale = 10.0 ** int(power[1].translate(str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")))
+        cell = cell[: power.start()].strip("()")
+    return [scale * float(part.replace(",", "")) for part in cell.split(" ± ")]
 
 
 def column(records: list[dict[str, Any]], metric: str, after: int = -1) -> list[float]:
@@ -211,8 +219,9 @@ def test_the_table_holds_tail_means_and_their_spread(tmp_path: Path) -> None:
         before = [r[0][metric] for r in records]
         for cell, values in ((row[0], tails), (row[1], before)):
             mean, std = numbers(cell)
-            assert mean == pytest.approx(np.mean(values), rel=1e-3)
-            assert std == pytest.approx(np.std(values, ddof=1), rel=0.06)
+            spread = np.std(values, ddof=1)
+            assert mean == pytest.approx(np.mean(values), abs=0.06 * spread)
+            assert std == pytest.approx(spread, rel=0.06)
     updates = np.mean([sum(map(len, column(r, "active"))) for r in records])  # type: ignore[arg-type]
     samples = np.mean([sum(column(r, "samples")) for r in records])
     assert float(page.facts["client trainings per seed"]) == pytest.approx(updates, abs=0.05)
@@ -251,22 +260,18 @@ def test_curves_are_means_over_seeds_with_a_band_above_zero(tmp_path: Path) -> N
     for record in wide:
         record["l1"] *= 50  # mean − std is then below zero
     write_lines(directory / "seed-1" / "records.jsonl", wide)
-    losses = figures_of(write_report(directory).read_text(encoding="utf-8"))["losses"]
+    losses = charts_in(directory)["losses"]
     values = np.array([column(r, "l1") for r in (records_of(0, 30, 5), wide, records_of(2, 30, 5))])
     mean, std = values.mean(axis=0), values.std(axis=0, ddof=1)
     assert (mean - std < 0).any()
 
     drawn = line(losses, "ℓ1")
-    np.testing.assert_array_equal(array(drawn["x"]), range(31))
-    np.testing.assert_allclose(array(drawn["y"]), mean, rtol=1e-6)
-    [band] = [t for t in losses["data"] if t.get("fill") and t["legendgroup"] == "ℓ1"]
-    outline = array(band["y"])
-    assert len(outline) == 63 and np.isnan(outline[-1])
-    np.testing.assert_allclose(outline[:31], mean + std, rtol=1e-6)
+    assert drawn["x"] == list(range(31))
+    np.testing.assert_allclose(drawn["y"], mean, rtol=1e-4)
+    np.testing.assert_allclose(drawn["high"], mean + std, rtol=1e-4)
     low = np.maximum(mean - std, values.min(axis=0))
-    np.testing.assert_allclose(outline[31:62], low[::-1], rtol=1e-6)
-    assert (low > 0).all()
-    assert losses["layout"]["yaxis"]["type"] == "log"
+    np.testing.assert_allclose(drawn["low"], low, rtol=1e-4)
+    assert (low > 0).all() and losses["panels"][0]["log"]
 
 
 def test_numbers_that_are_not_finite_are_gaps(tmp_path: Path) -> None:
@@ -276,12 +281,30 @@ def test_numbers_that_are_not_finite_are_gaps(tmp_path: Path) -> None:
         records[slot]["l2"] = None
     write_lines(directory / "seed-1" / "records.jsonl", records)
     text = write_report(directory).read_text(encoding="utf-8")
-    drawn = array(line(figures_of(text)["losses"], "ℓ2")["y"])
+    drawn = array(line(charts_of(text)["losses"], "ℓ2")["y"])
     assert np.flatnonzero(np.isnan(drawn)).tolist() == [7, 30]
     page = Reader(text)
     assert list(page.tables["summary"].values())[2][0] == "not finite"
     assert page.tables["curves"]["30"][1] == "not finite"
     assert "Not finite, and so shown as gaps: 2 slots of seed 1." in page.texts["p"]
+
+
+def test_very_many_slots_stay_a_small_page(tmp_path: Path) -> None:
+    """A gap and a peak of one slot are still seen."""
+    directory = write_run(tmp_path / "run", slots=0)
+    record = records_of(0, 1, 5)[1]
+    with (directory / "records.jsonl").open("w") as file:
+        for slot in range(20_001):
+            peak = {"E": 700.0} if slot == 17_777 else {"l2": None} if slot == 15_555 else {}
+            file.write(json.dumps({**record, "slot": slot, **peak}) + "\n")
+    report = write_report(directory)
+    charts = charts_of(report.read_text(encoding="utf-8"))
+    drawn = line(charts["error"], "E")
+    assert len(drawn["x"]) <= 600 and drawn["x"][-1] == 20_000
+    assert max(drawn["high"]) == 700
+    gaps = [v is None for v in line(charts["losses"], "ℓ2")["y"]]
+    assert sum(gaps) == 1
+    assert report.stat().st_size < 300_000
 
 
 def test_a_few_clients_have_a_row_each(tmp_path: Path) -> None:
@@ -290,105 +313,100 @@ def test_a_few_clients_have_a_row_each(tmp_path: Path) -> None:
     records[9]["dropped"] = records[9]["arrived"][:2]
     write_lines(directory / "records.jsonl", records)
     text = write_report(directory).read_text(encoding="utf-8")
-    marks = {t["name"]: t for t in figures_of(text)["clients"]["data"] if t["type"] == "heatmap"}
+    raster = charts_of(text)["clients"]
     for name, key in (("arrived", "arrived"), ("trained", "active"), ("dropped", "dropped")):
-        rows, columns = np.nonzero(np.isfinite(array(marks[name]["z"])))
-        slots = array(marks[name]["x"])[columns]
-        found = sorted(zip(slots.tolist(), rows.tolist(), strict=True))
+        marks = line(raster, name)
+        found = sorted(zip(marks["x"], marks["y"], strict=True))
         assert found == [(r["slot"], client) for r in records for client in r[key]]
     assert Reader(text).facts["segments dropped (estimate diverged)"] == "2"
+    trained = line(charts_of(text)["shares"], "trainings")
+    assert trained["x"] == [sum(n in r["active"] for r in records) for n in range(7)]
 
 
 def test_long_runs_count_slots_together(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", slots=1000, clients=3)
-    [heatmap] = figures_of(write_report(directory).read_text(encoding="utf-8"))["clients"]["data"]
-    rounds = array(heatmap["z"])
-    assert rounds.shape == (3, 100)
+    [heat] = charts_in(directory)["clients"]["series"]
+    found = dict(zip(zip(heat["y"], heat["x"], strict=True), heat["z"], strict=True))
     records = records_of(0, 1000, 3)
+    assert heat["size"] == 10
     for client in range(3):
-        counts = [
-            sum(client in r["active"] for r in records[i : i + 10]) for i in range(1, 1001, 10)
-        ]
-        np.testing.assert_array_equal(rounds[client], counts)
+        for i in range(1, 1001, 10):
+            count = sum(client in r["active"] for r in records[i : i + 10])
+            assert found.get((client, i), 0) == count
 
 
 def test_many_clients_are_counted_and_the_page_stays_small(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", slots=400, clients=3000)
     report = write_report(directory)
-    clients = figures_of(report.read_text(encoding="utf-8"))["clients"]
+    clients = charts_of(report.read_text(encoding="utf-8"))["clients"]
     records = records_of(0, 400, 3000)
     for name, key in (("arrived", "arrived"), ("trained", "active")):
-        np.testing.assert_array_equal(
-            array(line(clients, name)["y"]), [len(r[key]) for r in records]
-        )
+        assert line(clients, name)["y"] == [len(r[key]) for r in records if r["slot"]]
     small = write_report(write_run(tmp_path / "small", slots=1, clients=1))
     assert report.stat().st_size - small.stat().st_size < 100_000
 
 
-def test_the_trajectory_and_its_predictions_begin_where_they_should(tmp_path: Path) -> None:
+def test_the_trajectory_and_its_forecast_begin_where_they_should(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run")
     rollout = rollout_of(0)
     rollout["free"][200:] = [[1e30, None, 3.0]] * 100
     (directory / "rollout.json").write_text(json.dumps(rollout))
-    figures = figures_of(write_report(directory).read_text(encoding="utf-8"))
-    panels = figures["states"]["data"]
+    charts = charts_in(directory)
     truth = np.array(rollout["truth"])
     for i in range(3):
-        [true] = [
-            t for t in panels if t["name"] == "truth" and t["yaxis"] == f"y{i + 1 if i else ''}"
-        ]
-        np.testing.assert_allclose(array(true["y"]), truth[:, i], rtol=1e-6)
-        np.testing.assert_allclose(array(true["x"]), np.arange(301) * 0.02, rtol=1e-6)
-    one_step, free = panels[1], panels[2]
-    assert array(one_step["x"])[0] == pytest.approx(0.02)
-    np.testing.assert_allclose(array(one_step["y"])[0], rollout["one_step"][0][0], rtol=1e-6)
-    followed = array(free["y"])
-    np.testing.assert_allclose(followed[:2], [truth[0, 0], rollout["free"][0][0]], rtol=1e-6)
-    assert np.isfinite(followed[:201]).all() and np.isnan(followed[201:]).all()
-    low, high = figures["states"]["layout"]["yaxis"]["range"]
+        true = line(charts["states"], "truth", i)
+        np.testing.assert_allclose(true["y"], truth[:, i], rtol=1e-4)
+        assert true["even"] and true["x"] == [0.0, 0.02] and len(true["y"]) == 301
+    free = line(charts["states"], "lifted once")
+    np.testing.assert_allclose(free["y"][:2], [truth[0, 0], rollout["free"][0][0]], rtol=1e-4)
+    assert len(free["y"]) == 201 and free["x"][1] == pytest.approx(0.02)
+    low, high = charts["states"]["panels"][0]["yrange"]
     assert low < truth[:, 0].min() and truth[:, 0].max() < high < 100
-    titles = [figures["states"]["layout"][f"yaxis{k}"]["title"]["text"] for k in ("", "2", "3")]
-    assert titles == ["x", "y [m]", "z [m/s]"]
-    assert {t["type"] for t in figures["space"]["data"]} == {"scatter3d"}
+    assert [one["y"] for one in charts["states"]["panels"]] == ["x", "y [m]", "z [m/s]"]
+    assert [one["name"] for one in charts["space"]["frames"]] == ["x, y", "x, z", "y, z"]
 
 
-@pytest.mark.parametrize(("states", "panels"), [(1, 1), (4, 4), (14, 12)])
-def test_other_dimensions_have_panels_only(tmp_path: Path, states: int, panels: int) -> None:
+@pytest.mark.parametrize(("states", "panels"), [(1, 1), (4, 4), (14, 6)])
+def test_other_dimensions_have_a_panel_for_each_state(
+    tmp_path: Path, states: int, panels: int
+) -> None:
     directory = write_run(tmp_path / "run", slots=3)
     (directory / "rollout.json").write_text(json.dumps(rollout_of(0, states)))
-    figures = figures_of(write_report(directory).read_text(encoding="utf-8"))
-    assert len(figures["states"]["data"]) == 3 * panels
-    assert "space" not in figures
+    charts = charts_in(directory)
+    assert len(charts["states"]["panels"]) == panels
+    assert ("space" in charts) == (states > 1)
 
 
 def test_eigenvalues_are_told_in_time(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", slots=3)
     step = 2 * 0.02  # the study's depth of two samples
-    turning = np.exp((-0.5 + 2j * np.pi * 3) * step)  # 3 turns per unit of time, fading in 2
-    values = [turning, turning.conjugate(), np.exp(0.25 * step), 0.0, 1.0]
+    turning = np.exp((-0.5 * np.log(2) + 2j * np.pi * 4) * step)  # 4 turns per unit, halved in 2
+    values = [turning, turning.conjugate(), np.exp(0.25 * np.log(2) * step), 0.0, 1.0]
     rollout = rollout_of(0) | {"eigenvalues": [[complex(v).real, complex(v).imag] for v in values]}
     rollout["eigenvalues"].append([None, None])
     (directory / "rollout.json").write_text(json.dumps(rollout))
     text = write_report(directory).read_text(encoding="utf-8")
     rows = Reader(text).tables["modes"]
-    assert rows[f"{turning.real:.4g} ± {turning.imag:.4g} i"][1:] == ["3", "decays in 2"]
-    assert rows["1.01"][1:] == ["0", "grows in 4"]
-    assert rows["1"][1:] == ["0", "stays"]
-    assert rows["0"][1:] == ["0", "vanishes at once"]
-    spectrum = figures_of(text)["spectrum"]
-    assert len(array(line(spectrum, "decaying")["x"])) == 4
-    assert array(line(spectrum, "growing")["x"]) == pytest.approx([np.exp(0.01)])
+    [turns] = [row for name, row in rows.items() if name.endswith(" i")]
+    assert turns[1:] == ["4", "0.25", "halves in 2"]
+    assert rows["1.007"][1:] == ["0", "–", "doubles in 4"]
+    assert rows["1"][1:] == ["0", "–", "stays"]
+    assert rows["0"][1:] == ["0", "–", "vanishes at once"]
+    assert "1 mode grows and doubles in 4: forecasts that are lifted once run away" in text
+    plane = charts_of(text)["spectrum-plane"]
+    assert len(line(plane, "fades")["x"]) == 4
+    assert line(plane, "grows")["x"] == pytest.approx([np.exp(0.01 * np.log(2))], rel=1e-4)
 
 
 def test_the_page_loads_nothing(tmp_path: Path) -> None:
     text = write_report(write_run(tmp_path / "run")).read_text(encoding="utf-8")
     page = Reader(text)
-    assert page.loads == []
-    assert page.tags.count("script") == 2
+    assert all(address.startswith("#") for address in page.loads)
+    assert page.tags.count("script") == 2  # the data, and what draws them
     assert not {"link", "iframe", "img", "object", "embed", "base"} & set(page.tags)
-    assert "default-src 'none'" in text
-    assert "showSendToCloud: false" in text  # plotly's own default offers to upload the chart
-    assert text.count("Plotly.newPlot(id") == 1
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy and policy[1].startswith("default-src &#x27;none&#x27;; script-src &#x27;sha256-")
+    assert "unsafe" not in policy[1] and "connect-src" not in policy[1]
 
 
 def test_the_same_files_give_the_same_page(tmp_path: Path) -> None:
@@ -401,7 +419,7 @@ def test_the_same_files_give_the_same_page(tmp_path: Path) -> None:
 
 
 def test_text_of_the_study_stays_text(tmp_path: Path) -> None:
-    name = '</title></script><script>alert(1)</script><img src=x onerror="alert(2)"> & $plotly'
+    name = '</title></script><script>alert(1)</script><img src=x onerror="alert(2)"> & $story'
     directory = write_run(tmp_path / "run", slots=3)
     (directory / "study.toml").write_text(study_text(name))
     rollout = rollout_of(0) | {"names": [name, "%{y}", "z"], "units": ["</script>", "<b>", "1"]}
@@ -413,8 +431,7 @@ def test_text_of_the_study_stays_text(tmp_path: Path) -> None:
     assert json.dumps(name) in page.texts["code"]
     assert page.tags.count("script") == 2
     assert "img" not in page.tags
-    title = figures_of(text)["states"]["layout"]["yaxis"]["title"]["text"]
-    assert html.unescape(title) == f"{name} [</script>]" and "<" not in title
+    assert charts_of(text)["states"]["panels"][0]["y"] == f"{name} [</script>]"
 
 
 def test_the_study_and_its_command_are_there(tmp_path: Path) -> None:
@@ -442,9 +459,9 @@ def test_an_unfinished_run_shows_what_is_there(tmp_path: Path) -> None:
     text = write_report(directory).read_text(encoding="utf-8")
     page = Reader(text)
     assert "Not finished: slot 25 of 60 reached." in page.texts["p"]
-    assert len(array(line(figures_of(text)["error"], "E")["y"])) == 26
+    assert len(line(charts_of(text)["error"], "E")["y"]) == 26
     assert page.tables["summary"][""][0] == "last 25 slots, mean"
-    assert {"states", "spectrum"}.isdisjoint(figures_of(text))
+    assert {"states", "spectrum-plane"}.isdisjoint(charts_of(text))
 
 
 def test_seeds_may_be_at_different_slots(tmp_path: Path) -> None:
@@ -455,10 +472,10 @@ def test_seeds_may_be_at_different_slots(tmp_path: Path) -> None:
     notice = "Not finished: slots 10 to 20 of 20 reached; no slot yet of seed 2."
     assert notice in Reader(text).texts["p"]
     assert "--seeds 3" in Reader(text).texts["code"]
-    drawn = array(line(figures_of(text)["error"], "E")["y"])
+    drawn = array(line(charts_of(text)["error"], "E")["y"])
     a, b = (column(records_of(seed, 20, 5), "E") for seed in (0, 1))
-    np.testing.assert_allclose(drawn[:11], np.mean([a[:11], b[:11]], axis=0), rtol=1e-6)
-    np.testing.assert_allclose(drawn[11:], a[11:], rtol=1e-6)
+    np.testing.assert_allclose(drawn[:11], np.mean([a[:11], b[:11]], axis=0), rtol=1e-4)
+    np.testing.assert_allclose(drawn[11:], a[11:], rtol=1e-4)
 
 
 def test_the_untrained_model_alone_is_a_report(tmp_path: Path) -> None:

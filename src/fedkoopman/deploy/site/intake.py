@@ -234,7 +234,8 @@ class Drawn(Intake):
 
 def made_of(study: Study, found: Estimated, name: str, held_out: bool) -> Made:
     """A segment as the store keeps it."""
-    return Made(name, *triage(study, found, held_out))
+    fate = triage(study, found, held_out)
+    return Made(name, fate.kind, fate.reason, fate.states, fate.observations)
 
 
 def site_system(study: Study, site: SiteFile) -> System:
