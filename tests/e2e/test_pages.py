@@ -274,7 +274,7 @@ def anchors(text: str) -> set[str]:
 
 def test_all_public_names_are_in_the_reference() -> None:
     shown = set(re.findall(r"^::: fedkoopman\.(\w+)", "".join(PAGES.values()), re.M))
-    packages = {"control", "estimation", "systems", "theory"}
+    packages = {"control", "estimation", "plot", "systems", "theory"}
     assert set(fedkoopman.__all__) - {"__version__"} - packages <= shown
     assert packages <= shown
 

@@ -10,8 +10,10 @@ from typer.main import get_command
 
 from fedkoopman.cli.app import EXAMPLE, VERBS, app
 
-ALIVE = ("serve", "join", "status", "ledger")
-NOT_RUN = "not run: it takes a federation of processes, as in tests/deploy/test_parity.py"
+ALIVE = ("serve", "join", "status", "ledger", "watch")
+NOT_RUN = (
+    "not run: it goes on until it is stopped, or looks at what does; tests/deploy/test_parity.py"
+)
 """Of the examples of these verbs."""
 
 
