@@ -96,7 +96,7 @@ def _figure(keys: Sequence[str], results: Sequence["Result"]) -> "Figure":
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    inked = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
+    inked: Any = ("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor")
     with mpl.rc_context(dict.fromkeys(inked, INK)):
         x = _axis(keys, results)
         if x is None:

@@ -165,3 +165,28 @@ def test_files_of_other_models_are_refused(tmp_path):
     network.save(tmp_path / "paper.safetensors")
     with pytest.raises(InputError, match=r"of the kind paper, which is no EDMD"):
         fk.EDMD.load(tmp_path / "paper.safetensors")
+
+
+def test_eigenfunctions_are_those_of_a_system_whose_are_known() -> None:
+    """x₁' = a x₁, x₂' = b x₂ + (a² − b) x₁² has φ = x₁ with a, x₁² with a², and x₂ − x₁² with b."""
+    a, b = 0.9, 0.6
+    x = [np.random.default_rng(0).uniform(-1, 1, (40, 2))]
+    for _ in range(6):
+        first, second = x[-1].T
+        x.append(np.stack([a * first, b * second + (a**2 - b) * first**2], axis=1))
+    paths = np.stack(x, axis=1)
+    model = fk.EDMD(degree=2).fit(paths)
+    psi = model.eigenfunctions(paths)
+    for value, known in (
+        (a, paths[..., 0]),
+        (a**2, paths[..., 0] ** 2),
+        (b, paths[..., 1] - paths[..., 0] ** 2),
+    ):
+        # near b there may be others, as of a function that least squares can only approximate
+        near = np.flatnonzero(np.abs(model.eigenvalues_ - value) < 1e-8)
+        basis = psi[..., near].reshape(-1, len(near))
+        weights = np.linalg.lstsq(basis, known.ravel().astype(complex), rcond=None)[0]
+        np.testing.assert_allclose(basis @ weights, known.ravel(), atol=1e-8)
+        for j in near:
+            ahead = psi[:, :-1, j] * model.eigenvalues_[j]
+            np.testing.assert_allclose(psi[:, 1:, j], ahead, atol=1e-8)
