@@ -33,10 +33,12 @@ trajectories = 1
 POLICY = "def everyone(situation):\n    return range(len(situation.buffered))\n"
 FILES = (
     "run.json", "study.toml", "own.py", "records.jsonl", "untrained.json", "rollout.json",
-    "summary.json", "model.safetensors", "model.md", "report.html", "checkpoint/state.safetensors",
-    ".lock",
+    "evidence.json", "summary.json", "model.safetensors", "model.md", "report.html",
+    "checkpoint/state.safetensors", ".lock",
 )  # fmt: skip
-AT_THE_END = ("rollout.json", "summary.json", "model.safetensors", "model.md", "report.html")
+AT_THE_END = (
+    "rollout.json", "evidence.json", "summary.json", "model.safetensors", "model.md", "report.html",
+)  # fmt: skip
 SAMPLE = 40
 
 Damage = Callable[[Path], None]

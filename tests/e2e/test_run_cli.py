@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from fedkoopman.reports.wording import number
+
 STUDY = """
 name = "tiny: a study"
 slots = 3
@@ -62,7 +64,7 @@ def test_a_run_leaves_its_directory_and_says_where(tiny) -> None:
     assert lines[-2:] == ["model: out/model.safetensors", "report: out/report.html"]
     summary = json.loads((tiny.folder / "out/summary.json").read_text(encoding="utf-8"))
     for name in ("l1", "l2", "l3", "E", "horizon"):
-        assert f"{summary[name]['mean']:.4g}" in outcome.out
+        assert number(summary[name]["mean"], 4) in outcome.out
     assert "±" not in outcome.out
     assert outcome.err.splitlines()[-1].startswith("slot 3 of 3  loss ")
     records = (tiny.folder / "out/records.jsonl").read_text(encoding="utf-8").splitlines()

@@ -19,8 +19,8 @@ from fedkoopman.reports.story import story_of
 
 SHOWN = (".toml", ".json", ".jsonl")
 """Endings of the files that a story is made of."""
-PAUSE = 0.3
-"""Seconds between looks at the files, and at least as long as the last telling took."""
+PAUSE, LONGEST_PAUSE = 0.3, 1.0
+"""Seconds between looks at the files: as many as the last telling took, within these bounds."""
 
 
 class Told(NamedTuple):
@@ -52,7 +52,7 @@ class LiveStory:
             if seen != self._seen:
                 self._told, self._seen = _told(self._tell()), seen
             end = time.monotonic()
-            self._next = end + max(PAUSE, end - began)
+            self._next = end + min(max(PAUSE, end - began), LONGEST_PAUSE)
             return self._told
 
     def page(self, address: str) -> bytes:

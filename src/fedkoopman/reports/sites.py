@@ -35,7 +35,10 @@ def sites_section(run: RunFiles) -> Section | None:
     views = _views(run)
     if not views and not run.sites:
         return None
-    return section("sites", "What the sites see", views, *(_table(run) if run.sites else ()))
+    caption = None if views is None else text(views["description"], "caption")
+    return section(
+        "sites", "What the sites see", caption, views, *(_table(run) if run.sites else ())
+    )
 
 
 def _views(run: RunFiles) -> Block | None:
@@ -48,21 +51,25 @@ def _views(run: RunFiles) -> Block | None:
         return None
     known = all("truth" in one for one in given)
     words = (
-        "What a site observed, what its estimator made of it with a band of two standard "
-        "deviations" + (", and the truth, which the site never sees." if known else ".")
+        "What a client observed, what its estimator made of it with a band of two standard "
+        "deviations, and the truth, which the client never sees."
+        if known
+        else "What a site's estimator made of a held-out segment, with a band of two standard "
+        "deviations. What it observed stays with the site."
     )
     return chart(
-        "views", "Through each site's sensor", words, frames[0]["panels"], frames=frames,
-        control="tabs: site", height=170, columns=2,
+        "views", "Through each site's sensor" if known else "Each site's estimates", words,
+        frames[0]["panels"], frames=frames, control="tabs: site", height=170, columns=2,
     )  # fmt: skip
 
 
 def _frame(run: RunFiles, one: dict[str, Any]) -> Block:
-    z, seen, mean = (np.array(one[name], dtype=float) for name in ("observed", "seen", "mean"))
+    mean = np.array(one["mean"], dtype=float)
     dt, names = run.evidence["dt"], run.evidence["names"]
     units = run.evidence["units"] or [""] * len(names)
     raw = run.study.get("scheme") == "observations"
     panels, lines = list[Block](), list[Block]()
+    z, seen = (np.array(one.get(name, [[]]), dtype=float) for name in ("observed", "seen"))
     for i in range(min(z.shape[1], MOST_PANELS)):
         place = len(panels)
         panels.append(panel("time", f"observed {i + 1}"))

@@ -6,7 +6,7 @@ is within them; forecasts of one held-out trajectory from each of its samples; h
 stay valid; and a segment of every site, as the site sees it.
 
 A served run has no such file: its server never holds what this is made of. That of a local run on
-sites' files holds, of one segment per site, what was observed.
+sites' files holds estimated states of one held-out segment per site, and nothing observed.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ from fedkoopman.data.estimator import HeldOut
 from fedkoopman.estimation.estimates import cores
 from fedkoopman.estimation.left_out import stretches
 from fedkoopman.federation.experiment import SCHEMES, Experiment, scheme_of
-from fedkoopman.federation.sites import Address, arrived, held_out
+from fedkoopman.federation.sites import Address, View, arrived, held_out
 from fedkoopman.federation.sites import Sites as SimulatedSites
 from fedkoopman.federation.workers import Workers
 from fedkoopman.koopman.bands import COVERED, SPANS, calibrated
@@ -298,42 +298,34 @@ def _views(experiment: Experiment, sites: Sites | None, workers: Workers) -> lis
     found = []
     for address, view in simulated.views(wanted, workers).items():
         sensor = alone.clients[address.client].sensor
-        found.append({
-            "name": f"client {address.client}",
-            **_seen(sensor, view.observations, view.mean, view.cov, view.truth),
-        })  # fmt: skip
+        found.append({"name": f"client {address.client}", **_seen(sensor, view)})
     return found
 
 
 def _site_view(experiment: Experiment, site: PreparedSite) -> dict[str, Any]:
-    one, d = site.held_out[0], experiment.architecture.state_dim
-    mean = one.states[:, :d]
-    cov = None if one.std is None else np.einsum("ti,ij->tij", one.std[:, :d] ** 2, np.eye(d))
-    told = _seen(site.sensor, one.observations, mean, cov, None)
-    return {"name": site.name, "segment": one.name, **told}
+    """States alone: what a real site observed is not passed on with a run."""
+    one, d = site.held_out[0], min(experiment.architecture.state_dim, MOST_STATES)
+    found = {"name": site.name, "segment": one.name, "mean": one.states[:SHOWN, :d]}
+    return found if one.std is None else found | {"std": one.std[:SHOWN, :d]}
 
 
-def _seen(
-    sensor: Sensor, z: Matrix, mean: Matrix, cov: Matrix | None, truth: Matrix | None
-) -> dict[str, Any]:
-    """The states, and what the sensor shows of them without noise.
+def _seen(sensor: Sensor, view: View) -> dict[str, Any]:
+    """A simulated client's states, and what its sensor shows of them without noise.
 
     The uncertainty of what it shows is that of the states along the sensor's tangent.
     """
-    z, mean = z[:SHOWN, :MOST_STATES], mean[:SHOWN]
+    z, mean, cov, truth = (part[:SHOWN] for part in (view.observations, view.mean, view.cov,
+                                                     view.truth))  # fmt: skip
     with jax.enable_x64(True):
-        values, slopes = (np.asarray(one) for one in _sensed(sensor, jnp.asarray(mean)))
-        true = None if truth is None else np.asarray(_sensed(sensor, jnp.asarray(truth[:SHOWN]))[0])
-    found: dict[str, Any] = {"observed": z, "seen": values[:, :MOST_STATES]}
-    if true is not None and truth is not None:
-        found |= {"true_seen": true[:, :MOST_STATES], "truth": truth[:SHOWN, :MOST_STATES]}
-    if cov is not None:
-        cov = cov[:SHOWN]
-        through = np.einsum("tmi,tij,tmj->tm", slopes, cov, slopes)
-        std = np.sqrt(np.diagonal(cov, axis1=1, axis2=2))
-        found |= {"seen_std": np.sqrt(np.maximum(through, 0))[:, :MOST_STATES],
-                  "std": std[:, :MOST_STATES]}  # fmt: skip
-    return {**found, "mean": mean[:, :MOST_STATES]}
+        values, slopes = (np.asarray(part) for part in _sensed(sensor, jnp.asarray(mean)))
+        true = np.asarray(_sensed(sensor, jnp.asarray(truth))[0])
+    through = np.einsum("tmi,tij,tmj->tm", slopes, cov, slopes)
+    found = {
+        "observed": z, "seen": values, "seen_std": np.sqrt(np.maximum(through, 0)),
+        "true_seen": true, "mean": mean, "std": np.sqrt(np.diagonal(cov, axis1=1, axis2=2)),
+        "truth": truth,
+    }  # fmt: skip
+    return {name: part[:, :MOST_STATES] for name, part in found.items()}
 
 
 @jax.jit

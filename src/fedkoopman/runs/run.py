@@ -39,7 +39,7 @@ from fedkoopman.runs.experiment import experiment_of
 from fedkoopman.runs.progress import told
 from fedkoopman.runs.results import METRICS, model_of, rollout_of, site_scores, summarise
 from fedkoopman.runs.run_directory import RunDirectory, seconds_told, summary_in
-from fedkoopman.runs.seed_directory import EVIDENCE, SeedDirectory, write_json
+from fedkoopman.runs.seed_directory import SeedDirectory, write_json
 from fedkoopman.runs.site_preparation import Sites, prepared_sites
 from fedkoopman.signals import signals_as_events
 from fedkoopman.systems.checks import check_count, check_seed
@@ -306,7 +306,7 @@ def _run_all(
         summary |= known or _benefit(
             first, holdings_of_clients(first.experiment), models[0].relift_
         )
-    if evidence and first.files and not (first.files.path / EVIDENCE).exists():
+    if evidence and first.files:
         first.files.show(evidence_of(first.experiment, models[0], sites))
     if directory:
         write_json(directory.path / "summary.json", summary)

@@ -25,8 +25,6 @@ from fedkoopman.koopman.model import DeepKoopman
 
 REMEDY = "what was recorded before is intact, make room or give permission and go on with --resume"
 AGAIN = "start again with another --out"
-EVIDENCE = "evidence.json"
-"""What reports show of a finished model; see `runs.evidence`."""
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -97,7 +95,7 @@ class SeedDirectory:
     def show(self, evidence: dict[str, Any]) -> None:
         """Write what reports show of the finished model."""
         text = json.dumps(evidence, allow_nan=False, separators=(",", ":")) + "\n"
-        write_whole(self.path / EVIDENCE, text.encode(), REMEDY)
+        write_whole(self.path / "evidence.json", text.encode(), REMEDY)
 
     def restore(self) -> tuple[State | None, dict[str, Any], list[dict[str, Any]]]:
         """The last checkpoint, the untrained model's scores, and the records up to the checkpoint;

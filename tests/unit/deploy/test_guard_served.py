@@ -89,7 +89,7 @@ def test_a_lying_site_is_named_and_does_no_harm(lie: str, without: Path, tmp_pat
     summary = json.loads((out / "summary.json").read_text())
     assert f"Site {LIAR} was set aside" in summary["trust"]["sentences"][0]
     page = (out / "report.html").read_text()
-    assert "Who can be trusted" in page and f"Site {LIAR} was set aside" in page
+    assert "Who contributed, and who hurt?" in page and f"Site {LIAR} was set aside" in page
     if lie == "flipped, nine times":
         result = CliRunner().invoke(app, ["status", str(out)])
         assert result.exit_code == 0

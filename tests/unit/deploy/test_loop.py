@@ -121,7 +121,7 @@ def test_a_served_run_equals_a_local_one(folder: Path, tmp_path: Path, values: d
     assert trained == sum(record["samples"] for record in records(here))
     assert arrived == trained + waiting
     assert json.loads((out / "run.json").read_text())["sites"] == list(LABS)
-    assert "States over time" not in (out / "report.html").read_text()
+    assert "One forecast, from the first state on" not in (out / "report.html").read_text()
 
 
 def test_what_sites_find_out_and_leave_out_is_the_same_in_both_engines(
@@ -507,7 +507,7 @@ def test_a_page_shows_a_run_that_goes_on(
     last = (out / "report.html").read_text()
     assert "Not finished" not in last
     assert "fedkoopman serve study.toml --out again" in last
-    assert '"ticktext":["lab-a","lab-b","lab-c"]' in last, "rows bear the sites' names"
+    assert '"rows":["lab-a","lab-b","lab-c"]' in last, "rows bear the sites' names"
 
 
 def test_scores_are_asked_for_only_where_the_model_changed(sites: Sites, tmp_path: Path) -> None:

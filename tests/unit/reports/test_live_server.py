@@ -81,6 +81,24 @@ def test_the_story_keeps_up_from_before_the_run(served: tuple[int, Path]) -> Non
     until(port, lambda text: json.loads(text)["title"] == "small")
 
 
+@pytest.mark.slow
+def test_a_hundred_thousand_slots_stay_small_and_quick(served: tuple[int, Path]) -> None:
+    port, directory = served
+    begin(directory)
+    row = {"arrived": [0, 1], "active": [1], "samples": 9, "seconds": 1.0, "l1": 0.1, "l2": 0.2}
+    rows = ({"slot": n, **row, "l3": 0.3, "horizon": 2.0, "E": 1.0} for n in range(1, 100_001))
+    spike = {77_777: {"E": 4e6}}
+    lines = (json.dumps(one | spike.get(one["slot"], {})) + "\n" for one in rows)
+    (directory / "records.jsonl").write_text("".join(lines))
+    told, seconds = until(port, lambda text: "100000" in text)
+    print(f"100,000 slots: {len(told):,} bytes, first told after {seconds:.1f} s")
+    assert len(told) < 300_000
+    assert "4e+06" in told or "4000000.0" in told  # a single slot's spike is not averaged away
+    append(directory, 100_001)
+    _, seconds = until(port, lambda text: "100001" in text)
+    print(f"the next record was told after {seconds:.1f} s")
+
+
 def test_only_a_browser_of_this_machine_is_answered(served: tuple[int, Path]) -> None:
     port, directory = served
     begin(directory)

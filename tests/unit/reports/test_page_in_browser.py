@@ -9,15 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference.browser import Watched, chromium
 from unit.reports.test_run_report import rollout_of, study_text, write_run, write_seed
 
 from fedkoopman.reports.document import document, story_json
 from fedkoopman.reports.run import write_report
 from fedkoopman.reports.story import story
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium")
 HOSTILE = (
     "</script><script>alert(1)</script><img src=x onerror=alert(2)> \" ' ` ${alert(3)} & %{y} "
 )
@@ -25,26 +23,8 @@ HOSTILE = (
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as program:
-        started = program.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
-
-
-class Watched:
-    """A page, and whatever it should not have done."""
-
-    def __init__(self, browser: Any, **options: Any) -> None:
-        self.page = browser.new_page(**{"viewport": {"width": 1280, "height": 900}} | options)
-        self.faults: list[str] = []
-        self.page.on("console", lambda said: self.faults.append(said.text))
-        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
-        self.page.on("dialog", lambda box: (self.faults.append(box.message), box.dismiss()))
-        self.page.on("request", self._asked)
-
-    def _asked(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "http://page.test/")):
-            self.faults.append(f"asked for {request.url}")
 
 
 def evidence_of(rollout: dict[str, Any], sites: list[str]) -> dict[str, Any]:
@@ -172,9 +152,9 @@ def test_the_legend_hides_and_shows_a_line_by_key(shown: Watched) -> None:
 
 def test_hovering_tells_numbers_with_spread_and_unit(shown: Watched) -> None:
     page = shown.page
-    chart = page.locator("#states svg").nth(1)
+    chart = page.locator("#states .panels svg").nth(1)
     chart.scroll_into_view_if_needed()
-    chart.hover(position={"x": 400, "y": 60})
+    chart.hover(position={"x": 200, "y": 60})
     said = page.locator("#states .tip").inner_text()
     assert "time" in said and " m" in said and "±" in said
     page.mouse.move(1, 1)
@@ -183,12 +163,12 @@ def test_hovering_tells_numbers_with_spread_and_unit(shown: Watched) -> None:
 
 def test_charts_are_read_by_keyboard(shown: Watched) -> None:
     page = shown.page
-    page.locator("#spectrum-plane svg").first.focus()
+    page.locator("#spectrum-plane .panels svg").first.focus()
     page.keyboard.press("ArrowRight")
     said = page.locator("#spectrum-plane .tip").inner_text()
     for words in ("frequency 1.7", "period 0.5882", "halves in 0.35"):
         assert words in said
-    page.locator("#losses svg").focus()
+    page.locator("#losses .panels svg").focus()
     page.keyboard.press("Home")
     assert "time slot 0" in page.locator("#losses .tip").inner_text()
     tab = page.locator("#views [role=tab]").first
@@ -199,18 +179,18 @@ def test_charts_are_read_by_keyboard(shown: Watched) -> None:
 
 def test_dragging_zooms_and_escape_shows_all(shown: Watched) -> None:
     page = shown.page
-    chart = page.locator("#losses svg")
+    chart = page.locator("#losses .panels svg")
     chart.scroll_into_view_if_needed()
-    whole = chart.inner_text()
+    whole = chart.text_content()
     box = chart.bounding_box()
     page.mouse.move(box["x"] + 300, box["y"] + 80)
     page.mouse.down()
     page.mouse.move(box["x"] + 500, box["y"] + 80)
     page.mouse.up()
-    assert page.locator("#losses .reset").is_visible() and chart.inner_text() != whole
+    assert page.locator("#losses .reset").is_visible() and chart.text_content() != whole
     chart.focus()
     page.keyboard.press("Escape")
-    assert chart.inner_text() == whole
+    assert chart.text_content() == whole
 
 
 @pytest.mark.parametrize("width", [400, 1280, 1920])
@@ -240,7 +220,7 @@ def test_dark_mode_and_print_change_colours_by_style_alone(shown: Watched) -> No
     assert page.evaluate(colour) == "rgb(20, 25, 30)"
     page.emulate_media(media="print", color_scheme="dark")
     assert page.evaluate(colour) == "rgb(255, 255, 255)"
-    assert page.locator("#losses svg .line").first.is_visible()
+    assert page.locator("#losses .panels svg .line").first.is_visible()
     page.emulate_media(media="screen", color_scheme="light")
     assert shown.faults == []
 
@@ -257,7 +237,7 @@ def test_hostile_names_are_inert(browser: Any, tmp_path: Path) -> None:
     assert seen.page.locator("h1").inner_text() == HOSTILE.strip()
     assert seen.page.locator("img, figure script").count() == 0
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 1280
-    seen.page.locator("#states svg").first.hover(position={"x": 400, "y": 60})
+    seen.page.locator("#states .panels svg").first.hover(position={"x": 400, "y": 60})
     assert seen.page.locator("#states .tip").is_visible()
     seen.page.set_viewport_size({"width": 400, "height": 800})
     seen.page.wait_for_timeout(50)
@@ -271,10 +251,11 @@ def test_a_live_page_redraws_what_changed_and_keeps_what_was_chosen(
 ) -> None:
     directory = finished(tmp_path / "run")
     now = story([directory])
-    seen = Watched(browser)
+    seen = Watched(browser, "http://page.test/")
     told = [story_json(now)]
+    html = b"".join(document(now, "/story"))
     seen.page.route("http://page.test/", lambda route: route.fulfill(
-        body=b"".join(document(now, "/story")), content_type="text/html; charset=utf-8"))  # fmt: skip
+        body=html, content_type="text/html; charset=utf-8"))  # fmt: skip
     seen.page.route("http://page.test/story", lambda route: route.fulfill(
         body=told[0], content_type="application/json"))  # fmt: skip
     seen.page.goto("http://page.test/")

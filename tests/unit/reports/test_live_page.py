@@ -2,18 +2,47 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+from reference.browser import Watched, chromium
+
 from fedkoopman.reports.live_server import address, listening, serving
 
+PATIENCE = 20_000
+"""Milliseconds that a test waits for what should take far less."""
 HOSTILE = (
     '<img src="http://elsewhere.example.org/x.png" onerror="window.hacked=1">',
     "</script><script>window.hacked = 1</script>",
     "';window.hacked=1;\"`${window.hacked=1}` javascript:window.hacked=1",
     "long" * 2500,
 )
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def opened(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page; afterwards nothing may have gone wrong in it or been asked of elsewhere."""
+    pages = []
+
+    def visit(address: str, **options: Any) -> Any:
+        seen = Watched(browser, address, **options)
+        pages.append(seen)
+        seen.page.set_default_timeout(PATIENCE)
+        seen.page.goto(address)
+        return seen.page
+
+    yield visit
+    for seen in pages:
+        seen.page.close()
+        assert seen.faults == []
 
 
 def begin(directory: Path, name: str = "a first run", epochs: int = 5) -> Path:
@@ -122,10 +151,10 @@ def test_hostile_names_are_names(tmp_path: Path, opened: Callable[..., Any]) -> 
             assert page.evaluate(wide) <= 0
 
 
-def test_a_page_that_lost_its_server_says_so(tmp_path: Path, chromium: Any) -> None:
+def test_a_page_that_lost_its_server_says_so(tmp_path: Path, browser: Any) -> None:
     run = begin(tmp_path / "run")
     append(run, 1)
-    page = chromium.new_page()
+    page = browser.new_page()
     with listening() as own:
         with serving(own, [run]):
             page.goto(address(own))
