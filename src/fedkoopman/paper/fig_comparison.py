@@ -114,7 +114,8 @@ def judge(found: dict[str, Measured]) -> Findings:
             f"(c) shows {SHOWN} samples of a test trajectory of the first seed, each predicted "
             "from the true state before it, as distances from the truth: drawn in space, as the "
             "paper does, the predictions cannot be told apart; the claims on one-step predictions "
-            "are judged by the final models' mean squared one-step error over all test trajectories, in all seeds.",
+            "are judged by the final models' mean squared one-step error over all test "
+            "trajectories, in all seeds.",
             mechanisms.NOTE,
         ),
     )
