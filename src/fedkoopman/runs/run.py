@@ -246,9 +246,13 @@ def _run(
     directory: RunDirectory | None,
     wanted: Callable[[Progress], None] | bool | None,
     checkpoint_seconds: float,
+    evidence: bool,
+    alone: bool,
 ) -> Run:
     with told(wanted, study.slots * len(seeds)) as progress:
-        return _run_all(study, seeds, sites, directory, progress, checkpoint_seconds)
+        return _run_all(
+            study, seeds, sites, directory, progress, checkpoint_seconds, evidence, alone
+        )
 
 
 def _run_all(
