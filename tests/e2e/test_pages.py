@@ -25,6 +25,7 @@ from typer.main import get_command
 import fedkoopman
 from fedkoopman.cli import main
 from fedkoopman.cli.app import app
+from fedkoopman.config.sensor_file import KEYS as SENSOR_FILE_KEYS
 from fedkoopman.config.site_file import SiteFile
 from fedkoopman.config.study import Study
 
@@ -205,9 +206,7 @@ def test_keys_in_toml_exist(block: Block) -> None:
     """A part of a study, of a site file, or of a sensor file."""
     table = tomllib.loads(block.text)
     if "kind" in table:
-        from fedkoopman.config.sensor_file import KEYS
-
-        assert set(table) <= KEYS
+        assert set(table) <= SENSOR_FILE_KEYS
         return
     given = set(keys_of(table))
     unknown = min((given - STUDY_KEYS, given - SITE_KEYS), key=len)
@@ -277,6 +276,11 @@ def test_all_public_names_are_in_the_reference() -> None:
     packages = {"control", "estimation", "plot", "systems", "theory"}
     assert set(fedkoopman.__all__) - {"__version__"} - packages <= shown
     assert packages <= shown  # a package by what it has
+
+
+def test_every_key_of_a_sensor_file_is_documented() -> None:
+    page = PAGES["docs/sensor-files.md"]
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == SENSOR_FILE_KEYS
 
 
 def test_marks_and_commands_are_read() -> None:
