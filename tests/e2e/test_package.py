@@ -16,6 +16,8 @@ import fedkoopman
 
 REPOSITORY = Path(__file__).parents[2]
 PINS = REPOSITORY / "constraints.txt"
+NO_WHEEL = {"3.13": {"edf"}}
+"""Extras whose pinned package has no wheel for a version of Python."""
 EXTRAS = "deploy,control,docs,edf,hdf5,mqtt,onnx,privacy,ros,ulog,wfdb"
 
 
@@ -92,8 +94,9 @@ def test_the_demo_runs_from_an_empty_environment(dist: Path, kind: str, tmp_path
 def test_wheels_of_all_dependencies_exist(version: str, dist: Path, tmp_path: Path) -> None:
     """Resolved for these versions of Python, not run by them."""
     [wheel] = dist.glob("*.whl")
+    extras = ",".join(set(EXTRAS.split(",")) - NO_WHEEL.get(version, set()))
     run(
         sys.executable, "-m", "pip", "install", "-q", "--dry-run", "--only-binary=:all:",
         "--python-version", version, "--target", tmp_path / "target", "-c", PINS,
-        f"{wheel}[{EXTRAS}]", cwd=tmp_path,
+        f"{wheel}[{extras}]", cwd=tmp_path,
     )  # fmt: skip
