@@ -52,9 +52,9 @@ format: .venv/installed
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Federations in the tests stand behind nginx, as in the field, and samples come through a broker; the whole of their tests also needs what follows it:
+# Federations in the tests stand behind nginx, samples come through a broker, and pages are looked at in a browser; the whole of the tests also needs what follows:
 # Debian's packages, where one may install them.
-TOOLS = nginx:nginx-light mosquitto:mosquitto
+TOOLS = nginx:nginx-light mosquitto:mosquitto chromium:chromium
 test-deploy: TOOLS += strace:strace ip:iproute2 cc:build-essential
 
 tools:
