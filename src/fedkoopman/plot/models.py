@@ -8,9 +8,8 @@ import numpy as np
 from fedkoopman.errors import InputError, short
 from fedkoopman.plot.reading import model_of, state_names, words_of
 from fedkoopman.plot.style import (
+    COLOURS,
     DOTS,
-    GROWING,
-    LINE,
     dress,
     frequency_label,
     new_axes,
@@ -53,8 +52,8 @@ def spectrum(
         axes.set_xlabel("real part")
         axes.set_ylabel("imaginary part")
     for words, colour, marker, which in (
-        ("fades", LINE, "o", ~grows & np.isfinite(x)),
-        ("grows", GROWING, "D", grows & np.isfinite(x)),
+        ("fades", COLOURS[0], "o", ~grows & np.isfinite(x)),
+        ("grows", COLOURS[1], "D", grows & np.isfinite(x)),
     ):
         if which.any():
             look: dict[str, Any] = {"ms": 6, "alpha": 0.8, "mew": 0, "label": words}

@@ -7,14 +7,11 @@ import numpy as np
 from fedkoopman.errors import InputError
 from fedkoopman.plot.reading import Matrix, chosen, model_of, paths_of, state_names, words_of
 from fedkoopman.plot.style import (
-    AHEAD,
-    AHEAD_BAND,
     AXIS,
     BAND,
     COLOURS,
     DOTS,
     LINE,
-    TEXT,
     dress,
     labelled,
     new_axes,
@@ -69,15 +66,16 @@ def estimates(
     axes = panels(ax, len(places))
     shared = len(set(map(id, axes))) == 1 and len(places) > 1
     for place, (i, panel) in enumerate(zip(places, axes, strict=True)):
-        colour = COLOURS[place % len(COLOURS)] if shared else LINE
+        colour = COLOURS[place % len(COLOURS) if shared else 0]
         if observed is not None:
             dots(panel, time, _same(observed, mean, "observed")[:, i], 3)
         label = names[i] if shared else "estimate"
-        band(panel, time, mean[:, i], std[:, i], colour, colour if shared else BAND, label)
+        within = None if shared else "±2σ"
+        band(panel, time, mean[:, i], std[:, i], colour, colour, label, within)
         if truth is not None:
             true = _same(truth, mean, "truth")[:, i]
             look: dict[str, Any] = {"label": None if shared and place else "truth"}
-            panel.plot(time, true, "--", color=TEXT, lw=1.0, zorder=2.6, **look)
+            panel.plot(time, true, "--", color=DOTS, lw=1.2, zorder=2.6, **look)
         panel.set_ylabel("states" if shared else labelled(names[i], units[i]))
         dress(panel)
     return _finished(axes, labelled("time", unit_of_time(time_unit, units)))
@@ -130,19 +128,20 @@ def forecast(
     axes = panels(ax, len(places))
     shared = len(set(map(id, axes))) == 1 and len(places) > 1
     for place, (i, panel) in enumerate(zip(places, axes, strict=True)):
-        line, fill, colour = AHEAD, AHEAD_BAND, LINE
+        colour, line = COLOURS[:2]
         if shared:
-            line = fill = colour = COLOURS[place % len(COLOURS)]
+            line = colour = COLOURS[place % len(COLOURS)]
         if before is not None:
             shown = before[-max(2, int(SHOWN_PAST * time[-1] / step)) :]
             since = (np.arange(len(shown)) - len(shown) + 1) * step
             panel.plot(since, shown[:, i], color=colour, lw=1.3, label=None if shared else "so far")
-        band(panel, time, mean[:, i], std[:, i], line, fill, names[i] if shared else "forecast")
+        label, within = (names[i], None) if shared else ("forecast", "±2σ")
+        band(panel, time, mean[:, i], std[:, i], line, line, label, within)
         if truth is not None:
             true = paths_of(truth, "truth").parts[0]
             at = (1 + np.arange(len(true))) * step
             look: dict[str, Any] = {"label": None if shared and place else "what came"}
-            panel.plot(at, true[:, i], "--", color=TEXT, lw=1.0, zorder=2.6, **look)
+            panel.plot(at, true[:, i], "--", color=DOTS, lw=1.2, zorder=2.6, **look)
         panel.axvline(0, color=AXIS, lw=0.8, zorder=0)
         panel.set_ylabel("states" if shared else labelled(names[i], units[i]))
         dress(panel)
@@ -182,15 +181,17 @@ def phase_plane(
     alpha = 1.0 if len(drawn) < 5 else 0.5
     for k, part in enumerate(drawn):
         name = "states" if k == 0 and found is not None else None
-        axes.plot(part[:, i], part[:, j], color=LINE, lw=1.1, alpha=alpha, label=name)
-        axes.plot(part[:1, i], part[:1, j], "o", color=LINE, ms=4, mew=0)
+        axes.plot(part[:, i], part[:, j], color=COLOURS[0], lw=1.1, alpha=alpha, label=name)
+        axes.plot(part[:1, i], part[:1, j], "o", color=COLOURS[0], ms=4, mew=0)
         if found is not None:
             window = found.architecture_.window
             start = part[:window] if window > 1 else part[0]
             steps = n_steps or max(1, (len(part) - window) // found.architecture_.depth)
             ahead = np.vstack([part[window - 1][None], found.simulate(start, steps)])
             name = "model" if k == 0 else None
-            axes.plot(ahead[:, i], ahead[:, j], "--", color=AHEAD, lw=1.1, alpha=alpha, label=name)
+            axes.plot(
+                ahead[:, i], ahead[:, j], "--", color=COLOURS[1], lw=1.1, alpha=alpha, label=name
+            )
     axes.set_xlabel(labelled(known[i], units[i] if units else ""))
     axes.set_ylabel(labelled(known[j], units[j] if units else ""))
     dress(axes)
@@ -215,19 +216,19 @@ def band(
     Arguments:
         label, within: of the line and of its band, in the legend.
     """
-    alpha, words = (0.55, within) if fill != line else (0.2, None)
+    alpha = 0.55 if fill != line else 0.25
     label = plain_text(label)
     look: dict[str, Any] = {"color": fill, "alpha": alpha, "lw": 0}
     bins = _bins(len(time))
     spread = bool(np.nanmax(std, initial=0) > 0)
     if bins is None:
         if spread:
-            axes.fill_between(time, mean - 2 * std, mean + 2 * std, label=words, **look)
+            axes.fill_between(time, mean - 2 * std, mean + 2 * std, label=within, **look)
         axes.plot(time, mean, color=line, lw=1.3, label=label)
         return
     low, high = np.fmin.reduceat(mean - 2 * std, bins), np.fmax.reduceat(mean + 2 * std, bins)
     if spread:
-        axes.fill_between(time[bins], low, high, label=words, **look)
+        axes.fill_between(time[bins], low, high, label=within, **look)
     # lowest and highest value of each bin in turn: what a line through every sample would cover
     extremes = np.column_stack([np.fmin.reduceat(mean, bins), np.fmax.reduceat(mean, bins)])
     axes.plot(np.repeat(time[bins], 2), extremes.ravel(), color=line, lw=0.8, label=label)

@@ -21,7 +21,6 @@ COLOURS = (
 LINE, BAND, DOTS, TEXT = "#1f4e79", "#8fb8de", "#7b8087", "#3c4043"
 AHEAD, AHEAD_BAND = "#b5541c", "#f0b98d"
 """What is to come, beside the blue of what was."""
-GROWING = AHEAD
 AXIS, GRID = "#c4c7cb", "#9aa0a640"
 
 
