@@ -22,8 +22,12 @@ help:
 	@echo "make clean      remove environments, caches and demo output"
 
 # A stamp, so that nothing is installed again (and no network is needed) until the requirements change.
-.venv/installed: pyproject.toml constraints.txt
+.venv/program: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed: .venv/program
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
@@ -34,7 +38,7 @@ help:
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sysidentpy==0.9.0
 	@touch $@
 
-demo: .venv/installed
+demo: .venv/program
 	@rm -rf demo
 	$(BIN)/fedkoopman run --seeds 2 --out demo/paper
 	$(BIN)/fedkoopman run --recommended --seeds 2 --out demo/recommended --beside demo/paper
