@@ -4,7 +4,7 @@ WORKERS ?= 2
 BIN := .venv/bin
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-slow test-deploy tools lint ruff format docs paper bench bench-measured bench-deploy clean
+.PHONY: help demo test test-slow test-deploy tools lint ruff format docs docs-site paper bench bench-measured bench-deploy clean
 
 help:
 	@echo "make demo       the paper's default federation, with the paper's model and with ours: records, models and reports in demo/"
@@ -14,6 +14,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make format     let ruff rewrite the sources"
 	@echo "make docs       write docs/cli.md and the references in docs/studies.md and docs/own-data.md anew from the program itself"
+	@echo "make docs-site  the documentation as a site in build/site, without a network; any warning fails"
 	@echo "make paper      reproduce the whole paper (DATA=path of the measured pendulum) and write docs/paper.md"
 	@echo "make bench-measured  data that others measured (DATA=folder with kvlcc2, silverbox and double_pendulum), beside other libraries"
 	@echo "make bench      estimation, federation, control, accuracy and the whole paper against other libraries, in an environment of their own"
@@ -21,8 +22,12 @@ help:
 	@echo "make clean      remove environments, caches and demo output"
 
 # A stamp, so that nothing is installed again (and no network is needed) until the requirements change.
-.venv/installed: pyproject.toml constraints.txt
+.venv/program: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+.venv/installed: .venv/program
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]'
 	@touch $@
 
@@ -33,7 +38,7 @@ help:
 	.venv-bench/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sysidentpy==0.9.0
 	@touch $@
 
-demo: .venv/installed
+demo: .venv/program
 	@rm -rf demo
 	$(BIN)/fedkoopman run --seeds 2 --out demo/paper
 	$(BIN)/fedkoopman run --recommended --seeds 2 --out demo/recommended --beside demo/paper
@@ -64,14 +69,14 @@ tools:
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }; } >/dev/null 2>&1; } || \
 	echo "not installed, and cannot be:$$missing; tests that need it are skipped"
 
-# mypy runs beside the tests; its output is shown after theirs. The tests start many processes, which load bytecode
-# faster; what pytest makes of its files is kept for the next time, also where the environment says otherwise.
+# mypy runs beside the tests, and so does the building of the site; their output is shown after that of the tests. The
+# tests start many processes, which load bytecode faster; what pytest makes of its files is kept for the next time, also where the environment says otherwise.
 test: ruff tools
 	@$(BIN)/python -m compileall -q src
 	@said=$$(mktemp); trap 'rm -f "$$said"' EXIT; \
-	$(MYPY) >"$$said" 2>&1 & types=$$!; \
+	{ $(MYPY); types=$$?; $(SITE) && exit $$types; } >"$$said" 2>&1 & types=$$!; \
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder; tests=$$?; \
-	wait $$types; types=$$?; echo mypy:; cat "$$said"; \
+	wait $$types; types=$$?; echo mypy and the site:; cat "$$said"; \
 	[ $$tests = 0 ] && [ $$types = 0 ]
 
 test-slow: .venv/installed
@@ -90,6 +95,10 @@ paper: .venv/installed
 docs: .venv/installed
 	$(BIN)/python -m fedkoopman.cli.reference > docs/cli.md
 	$(BIN)/python -m fedkoopman.config.reference docs/studies.md docs/own-data.md
+
+SITE = NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+docs-site: .venv/installed
+	$(SITE)
 
 # pykoopman fits nobody's pins and brings 218 packages: it has an environment of its own, and where it cannot be had within
 # ten minutes the page says so.

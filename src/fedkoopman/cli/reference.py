@@ -10,6 +10,12 @@ from typer.main import get_command
 
 from fedkoopman.cli.app import EXAMPLE, VERBS, app
 
+ALIVE = ("serve", "join", "status", "ledger", "watch")
+NOT_RUN = (
+    "not run: it goes on until it is stopped, or looks at what does; tests/deploy/test_parity.py"
+)
+"""Of the examples of these verbs."""
+
 
 def reference() -> str:
     """The whole page."""
@@ -26,15 +32,16 @@ def reference() -> str:
         "A mistake in the input is told in one line, and no output is left behind.",
     ]
     for name, command in program.commands.items():
-        example = _example(VERBS[name].example)
+        example = _example(VERBS[name].example, NOT_RUN if name in ALIVE else "slow")
         lines += ["", f"## fedkoopman {name}", "", command.help.strip(), *example]
         for panel, rows in _panels(command.params).items():
             lines += ["", f"| {panel} | | default |", "|---|---|---|", *rows]
     return "\n".join(lines) + "\n"
 
 
-def _example(text: str) -> Iterator[str]:
-    yield from ("", "```sh", *text.strip().splitlines(), "```")
+def _example(text: str, mark: str = "slow") -> Iterator[str]:
+    """An example, and how `tests/e2e/test_pages.py` is to treat it."""
+    yield from ("", f"<!-- {mark} -->", "```sh", *text.strip().splitlines(), "```")
 
 
 def _panels(parameters: list[Any]) -> dict[str, list[str]]:

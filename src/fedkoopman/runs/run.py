@@ -245,10 +245,14 @@ def _run(
     sites: Sites | None,
     directory: RunDirectory | None,
     wanted: Callable[[Progress], None] | bool | None,
-    *options: Any,
+    checkpoint_seconds: float,
+    evidence: bool,
+    alone: bool,
 ) -> Run:
     with told(wanted, study.slots * len(seeds)) as progress:
-        return _run_all(study, seeds, sites, directory, progress, *options)
+        return _run_all(
+            study, seeds, sites, directory, progress, checkpoint_seconds, evidence, alone
+        )
 
 
 def _run_all(

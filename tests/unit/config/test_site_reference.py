@@ -50,7 +50,7 @@ def test_all_formats_and_kinds_of_sensor_are_told() -> None:
 
 
 def test_the_five_commands_are_the_same_everywhere() -> None:
-    """Here, in the README and in what `fedkoopman init --example pendulum` writes."""
+    """Here, in the quickstart and in what `fedkoopman init --example pendulum` writes."""
 
     def words(path: Path) -> list[str]:
         block = next(b for b in blocks(path.read_text("utf-8"), "sh") if "inspect runs/" in b)
@@ -58,7 +58,7 @@ def test_the_five_commands_are_the_same_everywhere() -> None:
 
     ours = words(PAGE)
     assert len([line for line in ours if line.startswith("fedkoopman")]) == 5
-    assert words(REPOSITORY / "README.md") == ours
+    assert words(REPOSITORY / "docs" / "quickstart.md") == ours
     assert words(REPOSITORY / "examples" / "pendulum" / "README.md") == ours
     template = REPOSITORY / "src/fedkoopman/config/templates/pendulum/README.md"
     assert words(template) == ours[2:]
