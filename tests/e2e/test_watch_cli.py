@@ -28,7 +28,7 @@ trajectories = 2
 
 
 def address(line: str) -> str:
-    found = re.match(r"live page: (http://127\.0\.0\.1:\d+/)", line)
+    found = re.match(r"live page: (http://127\.0\.0\.1:\d+/[\w-]{16}/)", line)
     assert found, line
     return found[1]
 

@@ -2,10 +2,12 @@
 
 It answers GET for the page, its story and nothing else, and only where the browser asked for this
 machine by its own name: a page from elsewhere whose name was pointed here (DNS rebinding) is
-refused. Beside a run it is a process of its own, of low priority, which ends with the run.
+refused. Its path has a secret, as other users of this machine can reach the port too. Beside a run
+it is a process of its own, of low priority, which ends with the run.
 """
 
 import os
+import secrets
 import socket
 import sys
 import threading
@@ -34,6 +36,11 @@ HEADERS = {
 }
 LAST_WORDS = 2.5
 """Seconds after the run in which an open page fetches how it ended."""
+
+
+def key() -> str:
+    """The secret in the page's path, which processes that this one starts share."""
+    return os.environ.setdefault("FEDKOOPMAN_PAGE_KEY", secrets.token_urlsafe(12))
 
 
 def application(directories: Sequence[Path], asked: "list[float] | None" = None) -> "Starlette":
@@ -70,7 +77,11 @@ def application(directories: Sequence[Path], asked: "list[float] | None" = None)
         return Response(status_code=204, headers=HEADERS)
 
     return Starlette(
-        routes=[Route("/", page), Route("/story", story), Route("/favicon.ico", icon)],
+        routes=[
+            Route(f"/{key()}/", page),
+            Route(f"/{key()}/story", story),
+            Route("/favicon.ico", icon),
+        ],
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"], www_redirect=False)
         ],
@@ -103,7 +114,7 @@ def listening(port: int = 0) -> socket.socket:
 
 def address(own: socket.socket) -> str:
     """Where a browser finds the page."""
-    return f"http://{HOST}:{own.getsockname()[1]}/"
+    return f"http://{HOST}:{own.getsockname()[1]}/{key()}/"
 
 
 @contextmanager

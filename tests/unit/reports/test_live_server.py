@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fedkoopman.errors import InputError
-from fedkoopman.reports.live_server import address, listening, serving
+from fedkoopman.reports.live_server import address, key, listening, serving
 
 STUDY = 'name = "small"\nseed = 0\nslots = 4\n[clients]\ncount = 2\n'
 
@@ -39,6 +39,8 @@ class Answer(NamedTuple):
 
 
 def ask(port: int, path: str, method: str = "GET", **headers: str) -> Answer:
+    """Ask for a path below the page's secret, or for one that begins with "!"."""
+    path = path[1:] if path.startswith("!") else f"/{key()}{path}"
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=20)) as connection:
         connection.request(method, path, headers=headers)
         with connection.getresponse() as answer:
@@ -114,6 +116,8 @@ def test_only_a_browser_of_this_machine_is_answered(served: tuple[int, Path]) ->
             assert ask(port, path, method).status == 405
     for path in ("/records.jsonl", "/../run/study.toml", "/%2e%2e/etc/passwd", "//etc/passwd"):
         assert ask(port, path).status == 404
+    for path in ("!/", "!/story", "!//story", "!/another-key/", "!/another-key/story"):
+        assert ask(port, path).status == 404, "whoever has not been given the address"
 
 
 def test_several_runs_share_a_page_and_one_may_be_missing(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_beside_a_run_it_ends_with_the_run(tmp_path: Path) -> None:
         try:
             assert ask(port, "/").status == 200
             assert os.getpriority(os.PRIO_PROCESS, child.pid) >= 10
-            assert address(own) == f"http://127.0.0.1:{port}/"
+            assert address(own) == f"http://127.0.0.1:{port}/{key()}/"
             assert child.stdin is not None
             child.stdin.close()  # as the system does where the run is killed
             assert child.wait(timeout=20) == 0
