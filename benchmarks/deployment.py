@@ -1,6 +1,6 @@
 """A federation on many machines: seconds per slot beyond training, beside plain Flower.
 
-    python benchmarks/deployment.py [--sites 3,10] [--slots 10] [--json FILE]
+    python benchmarks/deployment.py [--sites 3,10] [--slots 10] [--light 100] [--no-peer]
 
 needs `pip install 'fedkoopman[deploy]'`, a Linux machine, and about 12 GB of memory for ten sites;
 nginx is used where it is installed. Two sides run one after the other on loopback, on the same data
@@ -13,8 +13,9 @@ and the same network, and every site trains and is evaluated in every slot:
   is what it is for, so loading and compiling count as overhead. The peer is measured as it comes,
   and with JAX's cache of compiled code on disk.
 
-Both must end with the same model, or the comparison fails. Further, an agent's memory and speed
-while a thousand files arrive. Writes benchmarks/results/deployment.{md,json}.
+Both must end with the same model, or the comparison fails. With --no-peer only ours is measured.
+Further, many sites without data or training (`light_site.py`), which tell what messages cost; an
+agent's memory and speed while a thousand files arrive. Writes results/deployment.{md,json}.
 """
 
 import argparse
@@ -27,7 +28,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deployment_measures import STEPS, intake, ours, peer, training_alone
+from deployment_measures import STEPS, intake, light, ours, peer, training_alone
 
 RESULTS = Path(__file__).parent / "results"
 SAME = 1e-3
@@ -45,6 +46,8 @@ def compare(folder: Path, sites: int, given: argparse.Namespace) -> dict:
     # The last slot is told by the beginning of the next, so that ours runs one more.
     found = {"sites": sites, "ours": ours(field, sites, slots, warm, secure, 0.0)}
     show(f"{sites} sites, ours", found["ours"])
+    if given.no_peer:
+        return found
     kinds = ["cached"] if sites > given.plain_up_to else ["plain", "cached"]
     for kind in kinds:
         place = folder / f"{kind}-{sites}"
@@ -83,14 +86,50 @@ def report(results: list[dict], slow: dict, arrived: dict, given, load: float) -
     lines = [
         "# A federation on many machines: overhead per slot",
         "",
-        f"Made by `python benchmarks/deployment.py`, both sides in the same call, {wire}. "
+        f"Made by `python benchmarks/deployment.py`, {wire}. "
         f"{last['ours']['slots']} slots as soon as possible after {given.warm} for warming up; "
-        f"every site trains on {STEPS} new samples and is evaluated in every slot. All processes "
-        "share this machine: in the field, each site has its own processor.",
+        f"every site trains on {STEPS} new samples and is evaluated in every slot, and updates are "
+        "guarded, as is usual. All processes share this machine: in the field, each site has its "
+        "own processor.",
         "",
         f"Machine: {platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
         f"{platform.python_version()}; load {load:.1f} when it began.",
         "",
+        *_costs(results, given),
+        "",
+        *([] if given.no_peer else _beside_peers(results)),
+        *_ours_in_parts(results, slow),
+        "",
+        *([] if given.no_peer else [*_peer_in_parts(results), ""]),
+        *_memory(arrived),
+    ]
+    return "\n".join(lines)
+
+
+SERVER = ("server loop", "nginx", "serve")
+
+
+def _costs(results: list[dict], given) -> list[str]:
+    """What a slot costs, and the server's part in it."""
+    lines = [
+        "| sites | s per slot | beyond answering | server's processor, s per site and slot | GiB |",
+        "|---|---|---|---|---|",
+    ]
+    rows = [(str(r["sites"]), r["ours"], r["sites"]) for r in results]
+    if given.many:
+        rows.append((f"{given.light} without data", given.many, given.light))
+    for name, ours_, sites in rows:
+        server = sum(ours_["processor"].get(role, 0.0) for role in SERVER) / sites
+        inside = sum(ours_[key] for key in ours_ if key.startswith("inside"))
+        lines.append(
+            f"| {name} | {ours_['total']:.2f} | {ours_['total'] - inside:.2f} | {server:.4f} | "
+            f"{sum(ours_['memory_mb'].values()) / 1024:.1f} |"
+        )
+    return [*lines, "", "“Beyond answering” leaves out what the slowest agent takes to answer."]
+
+
+def _beside_peers(results: list[dict]) -> list[str]:
+    lines = [
         "Training alone, warm, takes "
         + ", ".join(f"{1000 * r['training']:.0f} ms" for r in results[:1])
         + ". Overhead is all the rest of a slot. The peer's includes the start of its processes, "
@@ -111,20 +150,15 @@ def report(results: list[dict], slow: dict, arrived: dict, given, load: float) -
                     f"{sum(s['memory_mb'].values()) / 1024:.1f} |"
                 )
     met = all(r[side]["ratio"] <= AIM for r in results for side in PEERS if side in r)
-    lines += [
+    return [
+        *lines,
         "",
         f"Asked for: half of the peer's overhead or less: {'met' if met else 'missed'}. Both sides "
         "learn the same model (largest difference "
         f"{max(r[s]['difference'] for r in results for s in PEERS if s in r):.1g} of the largest "
         "weight).",
         "",
-        *_ours_in_parts(results, slow),
-        "",
-        *_peer_in_parts(results),
-        "",
-        *_memory(arrived),
     ]
-    return "\n".join(lines)
 
 
 def _ours_in_parts(results: list[dict], slow: dict) -> list[str]:
@@ -231,6 +265,8 @@ def main() -> None:
         "--plain-up-to", type=int, default=3, metavar="SITES",
         help="up to so many, the peer is also measured without JAX's cache, which takes long",
     )  # fmt: skip
+    parser.add_argument("--light", type=int, default=0, metavar="SITES", help="without data")
+    parser.add_argument("--no-peer", action="store_true", help="measure ours alone")
     parser.add_argument("--insecure", action="store_true", help="both sides without TLS and keys")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the numbers there")
     parser.add_argument("--dry", action="store_true", help="write no results")
@@ -242,7 +278,12 @@ def main() -> None:
         arrived = intake(_made(folder / "intake"), given.segments, given.segments // 10)
         print(f"intake: {arrived}", flush=True)
         results = [compare(folder, int(n), given) for n in given.sites.split(",")]
-        slow = {}
+        slow, given.many = {}, {}
+        if given.light:
+            given.many = light(
+                _made(folder / "light"), given.light, given.slots + given.warm, given.warm
+            )
+            show(f"{given.light} sites without data", given.many)
         if given.period:
             place, sites = _made(folder / "slow"), results[0]["sites"]
             found = ours(place, sites, 7, 2, not given.insecure, given.period)
@@ -250,7 +291,13 @@ def main() -> None:
             show(f"{sites} sites, every {given.period:g} s", found)
     text = report(results, slow, arrived, given, load)
     print(f"\n{text}")
-    everything = {"load": load, "results": results, "slow": slow, "intake": arrived}
+    everything = {
+        "load": load,
+        "results": results,
+        "slow": slow,
+        "intake": arrived,
+        "light": given.many,
+    }
     places = [given.json] if given.json else []
     if not given.dry:
         RESULTS.mkdir(exist_ok=True)

@@ -356,7 +356,7 @@ def _told_by_ours(folder, sites, steps, warm, slots, before, after) -> dict:
             "inside evaluation": max(_inside(a, m, "evaluate", m - 1) for a in agents),
             "inside polling": max(_inside(a, m, "poll", m) for a in agents),
             "inside acknowledgement": max(_inside(a, m, "acknowledge", m - 1) for a in agents),
-            "inside training": max(_inside(a, m, "train", m) for a in agents),
+            "inside training": max(_inside(a, m, "ask", m) for a in agents),
         })  # fmt: skip
     return {
         "slots": len(rows),
@@ -383,7 +383,7 @@ def _agent_seconds(state: Path) -> dict[tuple[str, int], float]:
         for kind, slot, seconds in re.findall(
             r"INFO (\w+) of slot (\d+) in ([\d.]+) s", path.read_text(errors="replace")
         ):
-            found[kind, int(slot)] = float(seconds)
+            found[kind, int(slot)] = found.get((kind, int(slot)), 0.0) + float(seconds)
     return found
 
 
