@@ -64,7 +64,7 @@ def draw(recorded, swing, shared, single, out) -> None:  # type: ignore[no-untyp
         column = table.dtype.names[1]
         axes.plot(table["time"], table[column], ".", color=colour, markersize=2.5)
         axes.set_ylabel(quantity)
-        axes.set_title(lab, loc="right", fontsize=9, color=colour, y=0.82)
+        axes.set_title(lab, loc="right", fontsize=9, color=colour, y=0.98)
     axes.set_xlabel("time [s]")
     right.suptitle("A swing that nobody trained on, forecast from one state")
     axes = right.subplots()
