@@ -43,4 +43,5 @@ def test_no_system_call_leads_elsewhere(tmp_path: Path) -> None:
     assert set(traces) == {"serve", *federation.labs}
     for name, text in traces.items():
         found = set(ADDRESS.findall(text))
-        assert found and found <= {"127.0.0.1", "::1"}, f"{name} spoke to {found}"
+        assert found <= {"127.0.0.1", "::1"}, f"{name} spoke to {found}"
+        assert found or name == "serve"  # which calls nobody, but for its own sockets

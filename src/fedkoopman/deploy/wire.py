@@ -271,7 +271,8 @@ class Fleet(Protocol):
     """Sites that can be asked."""
 
     def online(self) -> Mapping[str, int]:
-        """Node ids by site, of those that are enrolled, not revoked, and connected."""
+        """By site that is enrolled, not revoked, and connected, a number that changes when its
+        node starts anew."""
         ...
 
     def exchange(

@@ -145,13 +145,13 @@ def test_a_warning_comes_thirty_days_before_the_end(served: Path, left: int, say
         assert f"--fleet {served}" in text and "--renew" in text and "\n" not in text
 
 
-def test_node_keys_are_what_flower_reads() -> None:
+def test_node_keys_are_what_a_node_reads() -> None:
     private, public = node_keys("lab-a")
     key = load_ssh_private_key(private, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
-    assert isinstance(key.curve, ec.SECP384R1)
+    assert isinstance(key.curve, ec.SECP256R1)
     assert load_ssh_public_key(public) == key.public_key()
-    assert public.startswith(b"ecdsa-sha2-nistp384 ") and public.endswith(b" lab-a\n")
+    assert public.startswith(b"ecdsa-sha2-nistp256 ") and public.endswith(b" lab-a\n")
     assert node_keys("lab-a")[0] != private
 
 

@@ -63,6 +63,7 @@ class FlowerFleet:
     Attributes:
         late: replies that came after their deadline.
         duplicates: second replies to the same request.
+        slow: sites whose last reply came too late.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class FlowerFleet:
     ) -> None:
         self.late = 0
         self.duplicates = 0
+        self.slow: set[str] = set()
         self._link, self._roster, self._site_of, self._say = link, roster, site_of, say
         self._enrolled: Roster | None = None
         self._sent: dict[str, _Sent] = {}
@@ -83,8 +85,8 @@ class FlowerFleet:
         self.enrol()
 
     def online(self) -> dict[str, int]:
-        """Node ids by site, of those that are enrolled, not revoked, and connected."""
-        return {site: node.id for site, node in self._nodes().items()}
+        """By site that is connected, a number that changes when its node starts anew."""
+        return {site: hash((node.id, node.since)) for site, node in self._nodes().items()}
 
     def exchange(
         self, bodies: Mapping[str, bytes], deadline: float
@@ -162,9 +164,11 @@ class FlowerFleet:
             log.warning("dropped a second reply of %s", sent.site)
         elif sent.round != self._round:
             self.late += 1
+            self.slow.add(sent.site)
             log.warning("dropped a reply of %s that came too late", sent.site)
         else:
             self._answered[sent.site] = sent.round
+            self.slow.discard(sent.site)
             return sent.site, answer
         return None
 

@@ -59,6 +59,8 @@ STOP_CHECK = 0.2
 RAREST = 1024
 """A silent site that is connected is asked at least once in so many slots. Until then it is asked
 again after as many slots as it has been silent for: k silent slots cost log₂ k deadlines."""
+SLOW = 8
+"""One that answers, but too late, is asked in every eighth slot."""
 PAUSE, LONGEST_PAUSE = 0.2, 5.0
 """Seconds between attempts to reach any site, at first and after many."""
 
@@ -119,6 +121,8 @@ class Rounds:
         self._nodes: dict[str, int] = {}
         self._ask_from: dict[str, int] = {}
         """By silent site, the slot in which it is asked again."""
+        self._asked_in: dict[str, int] = {}
+        """By silent site, the slot in which it was last asked."""
         self._said: set[str] = set()
 
     def refresh(self) -> None:
@@ -136,6 +140,10 @@ class Rounds:
                 about["missed"] = 0  # it has reconnected
                 self._ask_from.pop(name, None)
             about["online"] = name in nodes
+        for name in getattr(self.fleet, "slow", ()):
+            if name in self._ask_from:
+                soon = self._asked_in[name] + SLOW
+                self._ask_from[name] = min(self._ask_from[name], soon)
         self._nodes = nodes
 
     def gather(
@@ -213,6 +221,7 @@ class Rounds:
                 missed = about.get("missed", 0) + 1
                 about |= {"missed": missed, "trouble": found.failures.get(name, "silent")}
                 self._ask_from[name] = slot + min(2 ** (missed - 1), RAREST)
+                self._asked_in[name] = slot
             self._report(name, about["trouble"])
         return found
 
