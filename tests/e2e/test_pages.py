@@ -48,7 +48,7 @@ class Reader:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.monkeypatch = monkeypatch
-        self.names: dict[str, Any] = {"__name__": "__main__"}
+        self.names: dict[str, Any] = {"__name__": "__main__", "beginning": folder}
         monkeypatch.chdir(folder)
         monkeypatch.setenv("MPLBACKEND", "Agg")
         monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
