@@ -194,7 +194,7 @@ def test_inspect_shows_the_model(lab, learned) -> None:
     model, _ = learned
     outcome = lab.run("inspect", "model.safetensors", "--plot", "s.pdf")
     assert (outcome.code, outcome.err) == (0, "")
-    for words in ("theta [rad], omega [rad/s]", "0.02", "three labs", "half-life", "measured"):
+    for words in ("theta [rad], omega [rad/s]", "0.02", "three labs", "halves in", "measured"):
         assert words in outcome.out
     rows = [line for line in outcome.out.splitlines() if "theta 1," in line or "omega 1," in line]
     assert len(rows) == np.sum(model.eigenvalues_.imag >= 0)

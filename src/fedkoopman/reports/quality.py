@@ -130,7 +130,7 @@ def valid_median(run: RunFiles, name: str) -> float | None:
 
 def _valid_words(run: RunFiles) -> Block | None:
     steps, held = valid_median(run, "model"), valid_median(run, "holding")
-    if steps is None or held is None:
+    if steps is None or held is None or "dt" not in run.evidence:
         return None
     dt = run.evidence["dt"]
     every = run.evidence["valid"]["model"]

@@ -225,7 +225,8 @@ def _read_evidence(path: Path) -> dict[str, Any]:
     found = _read_json(path) or {}
     leads, errors = found.get("leads"), found.get("errors")
     if not isinstance(leads, list) or not isinstance(errors, dict):
-        return {name: found[name] for name in ("sites", "spectrum") if name in found}
+        some = ("sites", "spectrum", "names", "units", "dt", "depth")
+        return {name: found[name] for name in some if name in found}
     try:
         for rows in (*errors.values(), found["std"]):
             if _matrix(rows).shape != (len(leads), len(found["names"])):

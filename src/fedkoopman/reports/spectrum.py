@@ -34,7 +34,7 @@ def spectrum_section(runs: Mapping[str, RunFiles]) -> Section:
     words = (
         f"The operator's {counted(count, 'eigenvalue')} λ; one application advances {steps} time "
         "units. Inside the unit circle a mode fades, outside it grows; its angle is its frequency. "
-        f"Frequencies are turns per time unit.{of}"
+        f"Frequencies are turns per time unit, the other times in time units.{of}"
     )
     warning = growth_warning(rows)
     return section(

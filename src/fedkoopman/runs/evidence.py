@@ -171,6 +171,9 @@ def _judged(
     if len(parts) == 1:  # bands are measured on one half, and judged by the other
         parts = np.array_split(parts[0], 2)
     windows, last, left = starts_of(parts, kind.window, depth, STARTS, kind.inputs)
+    leads = [lead for lead in leads if (left >= lead).any()]
+    if not leads:
+        return {}
     rows = np.concatenate(parts)
     inputs = ahead_of(rows, last, max(leads), kind.inputs)
     odd = np.searchsorted(np.cumsum([len(part) for part in parts]), last, side="right") % 2 == 1
