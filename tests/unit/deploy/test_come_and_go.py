@@ -190,10 +190,17 @@ def test_a_slot_waits_while_fewer_sites_than_the_study_needs_can_be_reached(
             stop.set()
         if event.slot == 2:
             sites.away |= {"lab-a", "lab-b"}  # in the midst of slot 3, which goes on without them
-            threading.Timer(0.5, lambda: sites.away.discard("lab-a")).start()
 
-    threading.Timer(0.5, lambda: sites.away.discard("lab-b")).start()
-    sites.serve(tmp_path / "served", tell=tell, wait_for=1, say=said.append, stop=stop)
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("waiting for sites"):  # first one returns, in the next wait the other
+            sites.away.discard("lab-b" if active_so_far() == 0 else "lab-a")
+
+    def active_so_far() -> int:
+        path = tmp_path / "served" / "records.jsonl"
+        return len(records(tmp_path / "served")) if path.exists() else 0
+
+    sites.serve(tmp_path / "served", tell=tell, wait_for=1, say=say, stop=stop)
     waits = [line for line in said if line.startswith("waiting for sites")]
     assert (
         waits
