@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedkoopman.deploy.flower import internals as flower
 from fedkoopman.deploy.flower.fleet import FlowerFleet
-from fedkoopman.deploy.flower.link import Link, listening
+from fedkoopman.deploy.flower.front import listening, serving
+from fedkoopman.deploy.flower.link import Link
 from fedkoopman.deploy.flower.node import Node
 from fedkoopman.deploy.flower.parcels import Parcel, body_of, content_of, packed, unpacked
 from fedkoopman.deploy.flower.signing import Signer, public_bytes
@@ -158,7 +159,7 @@ def laboratory(names: Sequence[str], idle: Sequence[str] = ()) -> Iterator[Lab]:
         stack.callback(lab.close)
         listener = stack.enter_context(listening("127.0.0.1", 0))
         lab.port = listener.getsockname()[1]
-        stack.enter_context(lab.link.serving(listener))
+        lab.front = stack.enter_context(serving(lab.link, listener))
         for name in names:
             if name not in idle:
                 lab.start(name)

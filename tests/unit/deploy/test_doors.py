@@ -50,7 +50,7 @@ def held(lab: Lab) -> tuple[int, ...]:
     return (
         len(link._awaited), len(link._open), len(state.message_ins_store),
         len(state.message_res_store), len(state.object_store), len(state._object_push_sessions),
-        len(link._busy), len(link._bytes), len(state.nodes), link._arrived.qsize(),
+        len(lab.front._busy), len(lab.front._bytes), len(state.nodes), link._arrived.qsize(),
     )  # fmt: skip
 
 
@@ -153,7 +153,7 @@ def test_parts_that_nobody_waits_for_are_refused_unread(lab: Lab, a: Intruder) -
 def test_without_a_key_the_port_gives_nothing(lab: Lab) -> None:
     """As it is without a proxy: any user of the machine can connect to the port."""
     with httpx.Client(base_url=f"http://127.0.0.1:{lab.port}", trust_env=False) as client:
-        for name in lab.link._paths:
+        for name in lab.link.paths:
             assert client.post(f"/v1/fleet/{name}", content=b"x").status_code == 412
         assert client.post("/").status_code == client.post("/v1/fleet/").status_code == 404
         assert client.get("/v1/fleet/pull-messages").status_code == 405
@@ -169,7 +169,7 @@ def test_a_clock_that_is_hours_off_is_told_once(lab: Lab, caplog: pytest.LogCapt
     node = flower.Node(node_id=client.ActivateNode(request).node_id)
     beat = flower.SendNodeHeartbeatRequest(node=node, heartbeat_interval=30)
     client.SendNodeHeartbeat(beat)
-    lab.link._door.epoch = "started anew"
+    lab.link.door.epoch = "started anew"
     client.SendNodeHeartbeat(beat)
     assert caplog.text.count("this machine's clock is 7200 s behind the server's") == 1
     clock[0] += 3600

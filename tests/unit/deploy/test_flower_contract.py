@@ -75,7 +75,7 @@ def test_the_state_has_what_is_called_on_it() -> None:
     }.items():
         assert words <= set(inspect.signature(getattr(state, name)).parameters), name
     handlers = internals.fleet_handlers
-    paths = (path.replace("-", "_") for path in Link(signed=True)._paths)
+    paths = (path.replace("-", "_") for path in Link(signed=True).paths)
     assert all(callable(getattr(handlers, path)) for path in paths)
 
 

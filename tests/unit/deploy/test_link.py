@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from unit.deploy.lab import Intruder, Lab, laboratory, status, until
 
+from fedkoopman.deploy.flower import front as fronts
 from fedkoopman.deploy.flower import internals as flower
 from fedkoopman.deploy.flower import link as links
 from fedkoopman.deploy.flower.link import Letter
@@ -32,7 +33,7 @@ def a(lab: Lab) -> Intruder:
 def signed(lab: Lab, path: str, body: bytes, name: str = "a") -> dict[str, str]:
     site = lab.sites[name]
     signer = Signer(site.key, site.public, site.instance)
-    signer._epoch = lab.link._door.epoch
+    signer._epoch = lab.link.door.epoch
     return signer.headers(path, body)
 
 
@@ -100,12 +101,12 @@ def test_every_request_that_is_sent_again_is_refused(lab: Lab, a: Intruder) -> N
     a.client.SendNodeHeartbeat(flower.SendNodeHeartbeatRequest(node=a.node, heartbeat_interval=30))
     a.deactivate()
     a.activate()
-    assert {path.rpartition("/")[2] for path, _, _ in heard} == set(lab.link._paths)
-    before = dict(lab.link.requests)
+    assert {path.rpartition("/")[2] for path, _, _ in heard} == set(lab.link.paths)
+    before = dict(lab.front.requests)
     for path, headers, body in heard:
         found = answer(lab, path, headers, str(len(body)), body)
         assert code(found) == 401 and b"this request was sent before" in found
-    assert dict(lab.link.requests) == before, "none of them reached a handler"
+    assert dict(lab.front.requests) == before, "none of them reached a handler"
     assert lab.link.nodes()["a"].id == a.id
     a.client._interceptors = a.client._interceptors[:-1]
 
@@ -155,11 +156,11 @@ def test_a_second_machine_with_the_same_key_waits_until_the_first_is_gone(
 
 
 def test_a_poll_is_held_until_there_is_something_to_tell(lab: Lab, a: Intruder) -> None:
-    before, began = lab.link.requests["pull-messages"], time.monotonic()
+    before, began = lab.front.requests["pull-messages"], time.monotonic()
     threading.Timer(0.5, lambda: lab.link.send([Letter(a.id, b"now", 30.0)])).start()
     message = a.receive()
     assert 0.4 < time.monotonic() - began < 5.0
-    assert lab.link.requests["pull-messages"] == before + 1, "an idle node does not ask again"
+    assert lab.front.requests["pull-messages"] == before + 1, "an idle node does not ask again"
     lab.link.forget([message.metadata.message_id])
 
 
@@ -181,26 +182,26 @@ def test_a_message_is_not_given_to_a_poll_that_nobody_listens_to(lab: Lab, a: In
 def test_too_many_requests_of_one_site_are_refused_and_others_go_on(
     lab: Lab, a: Intruder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "PATIENCE", 1.0)
+    monkeypatch.setattr(fronts, "PATIENCE", 1.0)
     path, slow = "/v1/fleet/push-object", []
-    for _ in range(links.AT_ONCE):
+    for _ in range(fronts.AT_ONCE):
         headers = {**signed(lab, path, b"xx"), "Content-Length": "2"}
         lines = [f"POST {path} HTTP/1.1", "Host: x", *(f"{k}: {v}" for k, v in headers.items())]
         slow.append(socket.create_connection(("127.0.0.1", lab.port), timeout=10))
         slow[-1].sendall("\r\n".join([*lines, "", ""]).encode() + b"x")
-    until(lambda: lab.link._busy[a.key] == links.AT_ONCE)
+    until(lambda: lab.front._busy[a.key] == fronts.AT_ONCE)
     beat = flower.SendNodeHeartbeatRequest(node=a.node, heartbeat_interval=30)
     assert status(lambda: a.client.SendNodeHeartbeat(beat)) == 503
     Intruder(lab, "b").activate()
     for connection in slow:
         assert code(connection.recv(1000)) == 408
         connection.close()
-    until(lambda: not lab.link._busy)
+    until(lambda: not lab.front._busy)
     a.client.SendNodeHeartbeat(beat)
 
 
 def test_a_restarted_server_is_found_again(lab: Lab, a: Intruder) -> None:
-    lab.link._door.epoch = "another start"
+    lab.link.door.epoch = "another start"
     answered = answer(lab, "/v1/fleet/pull-messages", {}, "0")
     assert f"{EPOCH}: another start".encode() in answered
     a.activate()
@@ -218,7 +219,7 @@ def test_large_replies_come_whole_and_larger_ones_do_not(
         pass
     _, reply, parts = found
     assert body_of(unpacked(reply, parts).content) == body  # type: ignore[arg-type]
-    monkeypatch.setattr(links, "LARGEST", 100_000)
+    monkeypatch.setattr(fronts, "LARGEST", 100_000)
     [name] = lab.link.send([Letter(a.id, b"too much", 30.0)])
     assert status(lambda: a.send(a.echo(a.receive(), content=content_of(body)))) == 413
     lab.link.forget([str(name)])

@@ -1,63 +1,41 @@
 """The server's end of Flower's Fleet API: messages to the nodes of sites, and their replies.
 
-Messages and nodes are in Flower's own link state, and requests go to Flower's own handlers; what
-stands before them is ours. Flower's HTTP layer takes 8 ms of processor for a request, as it runs
-nine middlewares and hands each request over to other threads five times; this one takes less than
-one. It looks at the signature before it reads a body (`signing`), holds a poll until there is
-something to tell, and serves the paths that sites need and no others. The state is in memory, since
-the server loop has a checkpoint of its own: after a restart it asks again.
+Messages and nodes are in Flower's own link state, and requests go to Flower's own handlers. The
+state is in memory, since the server loop has a checkpoint of its own: after a restart it asks
+again. A poll is held until there is something to tell.
 
 What sites send never enters Flower's store: objects there are named by their content and shared, so
 a site could register another site's next message before it is made, with other parts. A reply is
 collected here, apart from all others, and only its site can add to it.
 
-All of it runs on one thread with an event loop, which the server loop calls from its own thread.
+Requests come in by `front`, on one thread with an event loop. The server loop calls from another
+thread, and what it asks for is done on that one.
 """
 
 import asyncio
-import hashlib
-import json
 import logging
 import queue
 import secrets
-import socket
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, TypeVar
 
 from fedkoopman.deploy.flower import internals as flower
-from fedkoopman.deploy.flower.parcels import OVERHEAD, content_of, packed, part_names
-from fedkoopman.deploy.flower.signing import AGAIN, Door, Refused, Sender, digest_of, fingerprint
-from fedkoopman.deploy.wire import LARGEST, Failure
-from fedkoopman.errors import ComputationError, InputError
+from fedkoopman.deploy.flower.parcels import content_of, packed, part_names
+from fedkoopman.deploy.flower.signing import Door, Refused, Sender, digest_of, fingerprint
+from fedkoopman.deploy.wire import Failure
+from fedkoopman.errors import ComputationError
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 HOLD = 20.0
 """Seconds for which a poll is held while there is nothing to tell."""
-SMALL = 2**20
-"""Bytes of a request that is no part of a message, at most."""
-AT_ONCE = 8
-"""Requests of one site that are served at the same time."""
-SLOWEST, PATIENCE = 2**18, 30.0
-"""Bytes per second with which a body must come, and seconds that are given beyond that."""
-LINGER = 5.0
-"""Seconds for which the rest of a refused body is thrown away, so that its sender hears of it."""
 OPEN = 3
 """Messages to one node that may be unanswered; when it is asked again, older ones are given up."""
 EVER = 1e9
 """Seconds: Flower lets no message expire, as it goes by a clock that people set. We do."""
-TOLD = 10.0
-"""Seconds after which a refusal that happens again is logged again."""
-BACKLOG = 1024
-"""Connections that may wait to be accepted."""
-RELEASE = 10.0
-"""Seconds after which the port of a killed server is certainly free."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +94,13 @@ class Link:
     """Messages to nodes, and their replies.
 
     Attributes:
-        requests: how many were served, by the last part of their path.
+        door: tells who sent a request.
+        paths: of requests, by their last part: the kind of the request, and what answers it.
     """
 
     def __init__(self, *, signed: bool) -> None:
         flower.check_version()
-        self.requests: Counter[str] = Counter()
-        self._door = Door(signed=signed)
+        self.door = Door(signed=signed)
         self._state = flower.InMemoryLinkState(
             flower.NoOpFederationManager(), flower.InMemoryObjectStore()
         )
@@ -135,12 +113,9 @@ class Link:
         self._open: dict[int, list[str]] = {}
         self._arrived: queue.SimpleQueue[Arrival | None] = queue.SimpleQueue()
         self._polls: dict[int, asyncio.Event] = {}
-        self._busy: Counter[bytes] = Counter()
-        self._bytes: Counter[bytes] = Counter()
-        self._told: dict[tuple[str, str, str], float] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._broken = ""
-        self._paths: dict[str, tuple[Any, Callable[[Sender, Any], Any]]] = {
+        self.paths: dict[str, tuple[Any, Callable[[Sender, Any], Any]]] = {
             "activate-node": (flower.ActivateNodeRequest, self._activate),
             "deactivate-node": (flower.DeactivateNodeRequest, self._deactivate),
             "send-node-heartbeat": (flower.SendNodeHeartbeatRequest, self._heartbeat),
@@ -211,172 +186,55 @@ class Link:
 
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result()
 
-    # serving
+    # what the front calls, on the event loop's thread
 
-    @contextmanager
-    def serving(
-        self, listener: socket.socket, certificate: tuple[Path, Path] | None = None
-    ) -> Iterator[None]:
-        """Serve requests in a thread.
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on requests come on the thread of this event loop."""
+        self._loop = loop
+
+    def end(self, broken: str) -> None:
+        """No more requests come.
 
         Arguments:
-            listener: a bound socket.
-            certificate: the files with the certificate and its key; None: no TLS.
+            broken: why, if that was not wanted.
         """
-        import uvicorn
+        self._loop, self._broken = None, broken
 
-        crt, key = certificate or (None, None)
-        # The faster parser takes heads of any length; without a proxy nobody else limits them.
-        config = uvicorn.Config(
-            self, http="h11" if certificate else "auto", lifespan="off", ws="none",
-            log_config=None, log_level="critical",
-            access_log=False, server_header=False, timeout_keep_alive=75, proxy_headers=False,
-            timeout_graceful_shutdown=1, backlog=BACKLOG, ssl_certfile=crt, ssl_keyfile=key,
-        )  # fmt: skip
-        server, started, failed = uvicorn.Server(config), threading.Event(), list[BaseException]()
-
-        async def serve() -> None:
-            self._loop = asyncio.get_running_loop()
-            ready = asyncio.ensure_future(_until(lambda: server.started, started))
-            try:
-                await server.serve(sockets=[listener])
-            finally:
-                ready.cancel()
-
-        def run() -> None:
-            try:
-                with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-                    runner.run(serve())
-            except BaseException as error:
-                failed.append(error)
-            finally:
-                if not server.should_exit:
-                    self._broken = str(failed[0]) if failed else "the thread has ended"
-                self._loop = None
-                started.set()
-
-        thread = threading.Thread(target=run, name="link", daemon=True)
-        thread.start()
-        started.wait()
-        if failed:
-            raise ComputationError(f"cannot serve sites: {failed[0]}") from failed[0]
-        try:
-            yield
-        finally:
+    def release(self) -> None:
+        """End all polls that are held, as nobody is served any more."""
+        if (loop := self._loop) is not None:
             for event in list(self._polls.values()):
-                self._wake(event)
-            server.should_exit = True
-            thread.join(timeout=5.0)
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(event.set)
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        """One request, as ASGI has it."""
-        if scope["type"] != "http":
-            return
-        status, kind, body, whole = 200, b"application/protobuf", b"", False
+    def site_of(self, sender: Sender) -> str:
+        """The site that sent a request."""
+        return self._names[self._own(sender)]
 
-        async def received() -> Any:
-            nonlocal whole
-            event = await receive()
-            whole = not event.get("more_body")  # also if the sender has gone
-            return event
+    def awaits_parts(self, sender: Sender) -> bool:
+        """Whether a reply that a site has announced is still to come."""
+        return any(self._awaited[asked].missing for asked in self._open.get(self._own(sender), ()))
 
+    async def held(self, sender: Sender, receive: Any) -> bool:
+        """Wait until there may be a message for a node; False if its process no longer listens.
+
+        A later poll ends an earlier one, which is then told of no message.
+        """
+        node = self._own(sender)
+        if (before := self._polls.get(node)) is not None:
+            before.set()
+        self._polls[node] = event = asyncio.Event()
+        gone, told = asyncio.ensure_future(receive()), asyncio.ensure_future(event.wait())
         try:
-            body = await self._answered(scope, received)
-        except Refused as refusal:
-            status, kind, body = refusal.status, b"text/plain", refusal.reason.encode()
-        except flower.FlowerError as error:
-            told = json.dumps({"code": int(error.code)})
-            status, kind, body = 409, b"application/json", told.encode()
-            log.info("refused: %s", " ".join(str(error).split())[:300])
-        except ConnectionError:  # the sender has gone
-            return
-        except Exception:
-            log.exception("a request failed")
-            status, kind, body = 500, b"text/plain", b"it failed: see the server's log"
-        headers = [
-            (b"content-type", kind),
-            (b"content-length", str(len(body)).encode()),
-            *self._door.answer_headers(),
-        ]
-        if not whole:
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": True})
-        if not whole:  # closed at once, the answer would be lost to whoever is still sending
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LINGER):
-                    while not whole:
-                        await received()
-        await send({"type": "http.response.body"})
-
-    async def _answered(self, scope: Any, receive: Any) -> bytes:
-        """The answer to a request, which is looked at in this order: path, sender, body."""
-        path, headers = scope["path"], _headers(scope)
-        name = path.removeprefix("/v1/fleet/")
-        if scope["method"] != "POST":
-            raise Refused(405, "only POST")
-        if name not in self._paths or path != f"/v1/fleet/{name}":
-            raise Refused(404, "no such path")
-        who = "somebody"
-        try:
-            sender = self._door.check(path, headers)
-            who = self._names[self._own(sender)]
-            length = _length(headers, LARGEST + OVERHEAD if name == "push-object" else SMALL)
-            with self._room(sender, name, length):
-                body = await _body(receive, length, sender.digest)
-                return await self._told_by(sender, name, body, receive)
-        except Refused as refusal:
-            self._note(who, name, refusal)
-            raise
-
-    async def _told_by(self, sender: Sender, name: str, body: bytes, receive: Any) -> bytes:
-        """The answer to a body that its sender has signed."""
-        kind, handler = self._paths[name]
-        request = kind()
-        try:
-            request.ParseFromString(body)
-        except Exception as error:  # of protobuf
-            raise Refused(400, "the body is malformed") from error
-        self.requests[name] += 1
-        answer = handler(sender, request)
-        if (
-            name == "pull-messages"
-            and not answer.messages_list
-            and await self._held(sender, receive)
-        ):
-            answer = handler(sender, request)
-        return bytes(answer.SerializeToString())
-
-    @contextmanager
-    def _room(self, sender: Sender, name: str, length: int) -> Iterator[None]:
-        """Room for one more request of a sender; refuses what nobody needs before it is read."""
-        key = sender.key
-        if self._busy[key] >= AT_ONCE or self._bytes[key] + length > LARGEST + OVERHEAD + SMALL:
-            raise Refused(503, f"more than {AT_ONCE} requests, or {LARGEST:,} bytes, at once")
-        if length > SMALL and not any(
-            self._awaited[asked].missing for asked in self._open.get(self._own(sender), ())
-        ):
-            raise Refused(410, "nobody waits for this part any more")
-        self._busy[key] += 1
-        self._bytes[key] += length
-        try:
-            yield
+            await asyncio.wait({gone, told}, timeout=HOLD, return_when=asyncio.FIRST_COMPLETED)
+            return not gone.done() and self._polls.get(node) is event
         finally:
-            self._busy[key] -= 1
-            self._bytes[key] -= length
-            if not self._busy[key]:
-                del self._busy[key], self._bytes[key]
+            gone.cancel()
+            told.cancel()
+            if self._polls.get(node) is event:
+                del self._polls[node]
 
-    def _note(self, who: str, name: str, refusal: Refused) -> None:
-        """A line in the log about a refusal that is not a matter of course."""
-        if refusal.status in (410, 428) or refusal.reason.startswith(AGAIN):
-            return
-        now, told = time.monotonic(), (who, name, refusal.reason)
-        if now - self._told.get(told, -TOLD) >= TOLD:
-            self._told[told] = now
-            log.warning("refused %s of %s: %s", name, who, refusal.reason)
-
-    # paths, on the event loop's thread
+    # paths
 
     def _activate(self, sender: Sender, request: Any) -> Any:
         node = self._own(sender)
@@ -409,25 +267,6 @@ class Link:
             self._forgotten(asked)
         store = self._state.object_store
         return flower.fleet_handlers.pull_messages(request, self._state, store)
-
-    async def _held(self, sender: Sender, receive: Any) -> bool:
-        """Wait until there may be a message for a node; False if its process no longer listens.
-
-        A later poll ends an earlier one, which is then told of no message.
-        """
-        node = self._own(sender)
-        if (before := self._polls.get(node)) is not None:
-            before.set()
-        self._polls[node] = event = asyncio.Event()
-        gone, told = asyncio.ensure_future(receive()), asyncio.ensure_future(event.wait())
-        try:
-            await asyncio.wait({gone, told}, timeout=HOLD, return_when=asyncio.FIRST_COMPLETED)
-            return not gone.done() and self._polls.get(node) is event
-        finally:
-            gone.cancel()
-            told.cancel()
-            if self._polls.get(node) is event:
-                del self._polls[node]
 
     def _pull_object(self, sender: Sender, request: Any) -> Any:
         """A part of a message that is for this node."""
@@ -558,7 +397,7 @@ class Link:
                 owner, flower.NOOP_ACCOUNT_NAME, key, 0, name=name
             )
             self._names[node] = name
-        self._door.keys = {fingerprint(key): key for key in self._ids}
+        self.door.keys = {fingerprint(key): key for key in self._ids}
         return added, removed
 
     def _shut_out(self, key: bytes, owner: str) -> str:
@@ -592,11 +431,6 @@ class Link:
             raise Refused(412, "another machine uses this site's key")
         return node
 
-    def _wake(self, event: asyncio.Event) -> None:
-        if (loop := self._loop) is not None:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(event.set)
-
 
 def _running(state: Any) -> int:
     """A run of Flower's, which messages must belong to; it lasts as long as the state."""
@@ -609,66 +443,3 @@ def _running(state: Any) -> int:
     task = state.task_store[about.primary_task_id]
     task.status.status = flower.Status.RUNNING  # without a token, which would expire
     return int(run)
-
-
-def _headers(scope: Any) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-def _length(headers: Mapping[str, str], most: int) -> int:
-    told = headers.get("content-length", "")
-    if not told.isdecimal():
-        raise Refused(411, "the length of the body is not told")
-    if int(told) > most:
-        raise Refused(413, f"a body of more than {most:,} bytes")
-    return int(told)
-
-
-async def _body(receive: Any, length: int, digest: str) -> bytes:
-    """A body of so many bytes and with this hash, which comes without long pauses."""
-    parts, seen, patience = bytearray(), hashlib.sha256(), PATIENCE + length / SLOWEST
-    try:
-        async with asyncio.timeout(patience):
-            while True:
-                event = await receive()
-                if event["type"] == "http.disconnect":
-                    raise ConnectionError("the sender has gone")
-                part = event.get("body", b"")
-                seen.update(part)
-                parts += part
-                if len(parts) > length:
-                    raise Refused(413, "more than was announced")
-                if not event.get("more_body"):
-                    break
-    except TimeoutError:
-        raise Refused(408, f"the body did not come within {patience:.0f} s") from None
-    if seen.hexdigest() != digest:
-        raise Refused(401, "the signature is for another body")
-    return bytes(parts)
-
-
-async def _until(condition: Callable[[], bool], event: threading.Event) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
-    event.set()
-
-
-@contextmanager
-def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket bound to an address; the port of a killed server may be taken for a while."""
-    end = time.monotonic() + RELEASE
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        while True:
-            try:
-                listener.bind((host, port))
-                break
-            except OSError as error:
-                if time.monotonic() > end:
-                    raise InputError(
-                        f"cannot listen on {host}:{port}: {error.strerror}: stop what listens "
-                        "there, or choose another by --port"
-                    ) from error
-            time.sleep(0.2)
-        listener.listen(BACKLOG)
-        yield listener

@@ -151,6 +151,7 @@ def _settings(path: Path) -> dict[str, Any]:
 def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any] | None:
     """Serve as the process that `fedkoopman serve` started."""
     from fedkoopman.deploy.flower.fleet import FlowerFleet
+    from fedkoopman.deploy.flower.front import serving
     from fedkoopman.deploy.flower.link import Link
     from fedkoopman.deploy.provisioning.certificates import expires
     from fedkoopman.deploy.provisioning.provision import shared_study
@@ -171,7 +172,7 @@ def _serve(settings: Mapping[str, Any], stop: threading.Event) -> dict[str, Any]
     fleet = FlowerFleet(link, roster, site_of=site_of, say=say_to_log)
     with (
         _listening(settings, folder) as (listener, certificate),
-        link.serving(listener, certificate),
+        serving(link, listener, certificate),
     ):
         return federate(
             study,
@@ -198,7 +199,7 @@ def _listening(
         with listening_at(Path(settings["socket"])) as listener:
             yield listener, None
         return
-    from fedkoopman.deploy.flower.link import listening
+    from fedkoopman.deploy.flower.front import listening
     from fedkoopman.deploy.flower.programs import LOOPBACK
 
     with listening(LOOPBACK, settings["port"]) as listener:
