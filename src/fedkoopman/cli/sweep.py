@@ -120,7 +120,7 @@ def _sweep(
     progress: bool,
     command: str,
 ) -> list["Result"]:
-    from fedkoopman.reports.tables import write_sweep
+    from fedkoopman.reports.sweep_page import write_sweep
     from fedkoopman.runs.sweep import sweep as run_sweep
 
     def write(combinations: "Sequence[Combination]", results: "Sequence[Result]") -> None:

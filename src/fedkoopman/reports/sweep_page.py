@@ -9,12 +9,21 @@ import io
 import math
 from collections.abc import Sequence
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fedkoopman.durable import written_whole
 from fedkoopman.plot.style import COLOURS, dress, plain_text
-from fedkoopman.reports.tables import METRICS, sweep_cells, sweep_columns, sweep_words
+from fedkoopman.reports.tables import (
+    METRICS,
+    sweep_cells,
+    sweep_columns,
+    sweep_csv,
+    sweep_markdown,
+    sweep_words,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,6 +56,21 @@ th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px soli
 .best { font-weight: 700 }
 @media print { :root { --ink: #000; --paper: #fff; --quiet: #333 } }
 """
+
+
+def write_sweep(
+    directory: Path,
+    keys: Sequence[str],
+    combinations: Sequence["Combination"],
+    results: Sequence["Result"],
+) -> list[Path]:
+    """Write `sweep.html`, `sweep.md` and `sweep.csv`, of a finished sweep or of one going on."""
+    targets = [directory / f"sweep.{kind}" for kind in ("html", "md", "csv")]
+    with written_whole(*targets) as [page, text, table]:
+        page.write_text(sweep_page(keys, combinations, results), encoding="utf-8")
+        text.write_text(sweep_markdown(keys, combinations, results), encoding="utf-8")
+        table.write_text(sweep_csv(keys, results), encoding="utf-8", newline="")
+    return targets
 
 
 def sweep_page(

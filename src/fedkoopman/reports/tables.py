@@ -3,10 +3,8 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedkoopman.durable import written_whole
 from fedkoopman.reports.wording import spread_text
 
 if TYPE_CHECKING:
@@ -57,23 +55,6 @@ def site_errors(site: Mapping[str, Any]) -> list[str]:
     return [listed(values) for values in (errors[0], errors[-1], held[-1], noise)]
 
 
-def write_sweep(
-    directory: Path,
-    keys: Sequence[str],
-    combinations: Sequence["Combination"],
-    results: Sequence["Result"],
-) -> list[Path]:
-    """Write `sweep.html`, `sweep.md` and `sweep.csv`, of a finished sweep or of one going on."""
-    from fedkoopman.reports.sweep_page import sweep_page
-
-    targets = [directory / f"sweep.{kind}" for kind in ("html", "md", "csv")]
-    with written_whole(*targets) as [page, text, table]:
-        page.write_text(sweep_page(keys, combinations, results), encoding="utf-8")
-        text.write_text(_markdown(keys, combinations, results), encoding="utf-8")
-        table.write_text(_comma_separated(keys, results), encoding="utf-8", newline="")
-    return targets
-
-
 def show_sweep(keys: Sequence[str], results: Sequence["Result"]) -> None:
     """Print the table."""
     console = plain_console()
@@ -109,7 +90,7 @@ def sweep_words(results: Sequence["Result"]) -> str:
     return said + (f"; ± standard deviation over {seeds} seeds." if seeds > 1 else " of one seed.")
 
 
-def _markdown(
+def sweepsweep_markdown(
     keys: Sequence[str], combinations: Sequence["Combination"], results: Sequence["Result"]
 ) -> str:
     columns = sweep_columns(keys)
@@ -133,7 +114,7 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _comma_separated(keys: Sequence[str], results: Sequence["Result"]) -> str:
+def sweep_csv(keys: Sequence[str], results: Sequence["Result"]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     statistics = [f"{metric}_{name}" for metric in METRICS for name in ("mean", "std")]

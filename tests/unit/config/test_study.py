@@ -130,7 +130,7 @@ def test_the_digest_changes_with_every_key_but_the_seed() -> None:
     others = {
         "name": "x", "slots": 3, "scheme": "centralized", "trajectories": "per-client",
         "system.name": "pendulum", "system.parameters": {"b": 27.0}, "segments.steps": 20,
-        "segments.restart": 2, "clients.count": 6, "clients.probability": 0.5,
+        "segments.restart": 2, "clients.count": 6, "clients.least": 2, "clients.probability": 0.5,
         "clients.observation_noise": 2, "clients.process_noise": 2,
         "clients.sensor": {"kind": "identity"}, "clients.dynamics": {"b": 2.0},
         "estimation.method": "ekf", "estimation.smooth": False, "estimation.alpha": 1,
