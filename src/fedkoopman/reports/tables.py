@@ -90,9 +90,10 @@ def sweep_words(results: Sequence["Result"]) -> str:
     return said + (f"; ± standard deviation over {seeds} seeds." if seeds > 1 else " of one seed.")
 
 
-def sweepsweep_markdown(
+def sweep_markdown(
     keys: Sequence[str], combinations: Sequence["Combination"], results: Sequence["Result"]
 ) -> str:
+    """A sweep's table as Markdown."""
     columns = sweep_columns(keys)
     lines = [
         f"# Sweep of {combinations[0].study.name}",
@@ -115,6 +116,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def sweep_csv(keys: Sequence[str], results: Sequence["Result"]) -> str:
+    """A sweep's table as CSV, with means and spreads apart."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     statistics = [f"{metric}_{name}" for metric in METRICS for name in ("mean", "std")]
