@@ -101,7 +101,7 @@ def report(results: list[dict], slow: dict, arrived: dict, given, load: float) -
         *_ours_in_parts(results, slow),
         "",
         *([] if given.no_peer else [*_peer_in_parts(results), ""]),
-        *_memory(arrived),
+        *(_memory(arrived) if arrived else []),
     ]
     return "\n".join(lines)
 
@@ -202,7 +202,11 @@ def _ours_in_parts(results: list[dict], slow: dict) -> list[str]:
 
 
 def _count(role: str) -> str:
-    return ", all together" if role in ("agent", "node", "join", "SuperNode", "light site") else ""
+    return (
+        ", all together"
+        if role in ("agent", "worker", "node", "join", "SuperNode", "light site")
+        else ""
+    )
 
 
 def _peer_in_parts(results: list[dict]) -> list[str]:
@@ -260,7 +264,9 @@ def main() -> None:
     parser.add_argument(
         "--period", type=float, default=0.0, help="of a further, unhurried run; 0: none"
     )
-    parser.add_argument("--segments", type=int, default=1000, help="that arrive at an agent")
+    parser.add_argument(
+        "--segments", type=int, default=1000, help="that arrive at an agent; 0: none"
+    )
     parser.add_argument(
         "--plain-up-to", type=int, default=3, metavar="SITES",
         help="up to so many, the peer is also measured without JAX's cache, which takes long",
@@ -275,8 +281,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))  # and end what was started
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        arrived = intake(_made(folder / "intake"), given.segments, given.segments // 10)
-        print(f"intake: {arrived}", flush=True)
+        arrived = {}
+        if given.segments:
+            arrived = intake(_made(folder / "intake"), given.segments, given.segments // 10)
+            print(f"intake: {arrived}", flush=True)
         results = [compare(folder, int(n), given) for n in given.sites.split(",")]
         slow, given.many = {}, {}
         if given.light:

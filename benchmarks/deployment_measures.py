@@ -36,6 +36,7 @@ ROLES = {
     "ClientApp": "flwr-clientapp",
     "server loop": "fedkoopman.deploy.server.loop",
     "agent": "fedkoopman.deploy.site.agent_process",
+    "worker": "fedkoopman.deploy.site.worker_process",
     "node": "fedkoopman.deploy.flower.node",
     "light site": "light_site.py",
     "serve": "fedkoopman.cli serve",
@@ -625,6 +626,7 @@ def intake(folder: Path, segments: int, few: int) -> dict:
     import fedkoopman as fk
 
     study = write_field(folder, 1, 10, "live")
+    study.write_text(study.read_text() + '\n[aggregation]\nguard = "off"\n')
     random = np.random.default_rng(1)
     swing = fk.simulate(fk.systems.Pendulum(dt=DT), steps=STEPS, initial=(1.5, 0.0))[1:, 0]
     for i in range(segments):
