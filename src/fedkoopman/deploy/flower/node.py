@@ -47,7 +47,7 @@ REFUSAL = "the server "
 HEARTBEAT = 15.0
 """Seconds between two signs of life; the server waits for two of them."""
 AGAIN = 20.0
-"""Seconds for which a reply is offered again when the server does not answer."""
+"""Seconds for which a request is made again when the server does not answer."""
 REPEAT = 30.0
 """Seconds after which the same refusal is told again."""
 _LENGTH = struct.Struct(">Q")
@@ -140,15 +140,14 @@ class Node:
         parts = {}
         for name in names:
             wanted = flower.PullObjectRequest(node=node, run_id=run, object_id=name)
-            got = self._client.PullObject(wanted)
+            got = self._persisted(lambda wanted=wanted: self._client.PullObject(wanted), stop)
             if not got.object_found or not got.object_available:
                 return  # it has expired
             parts[name] = got.object_content
-        self._client.ConfirmMessageReceived(
-            flower.ConfirmMessageReceivedRequest(
-                node=node, run_id=run, message_object_id=tree.object_id
-            )
+        received = flower.ConfirmMessageReceivedRequest(
+            node=node, run_id=run, message_object_id=tree.object_id
         )
+        self._persisted(lambda: self._client.ConfirmMessageReceived(received), stop)
         try:
             message = unpacked(tree.object_id, parts)
         except InputError as error:
@@ -175,15 +174,25 @@ class Node:
         return answer
 
     def _offer(self, reply: Parcel, node: Any, run: int, stop: threading.Event) -> None:
-        """Send a reply; again for a while if the server does not answer."""
+        """Send a reply, if somebody still waits for it."""
+        try:
+            self._persisted(lambda: self._pushed(reply, node, run), stop)
+        except httpx.HTTPStatusError as error:
+            if _status(error) != httpx.codes.GONE:
+                raise
+            log.info("nobody waits for this reply: it is asked for again if need be")
+
+    def _persisted(self, call: Callable[[], Any], stop: threading.Event) -> Any:
+        """What a call gives; again for a while if the server does not answer, or is too busy.
+
+        A message of which a part was given up would be asked for again after a minute only.
+        """
         end, pause = time.monotonic() + AGAIN, AdaptiveInterval(0.1, 2.0)
         while True:
             try:
-                return self._pushed(reply, node, run)
+                return call()
             except (httpx.HTTPStatusError, httpx.TransportError) as error:
                 status = _status(error)
-                if status == httpx.codes.GONE:
-                    return log.info("nobody waits for this reply: it is asked for again if need be")
                 away = not status or status >= httpx.codes.INTERNAL_SERVER_ERROR
                 if not away or time.monotonic() > end or stop.wait(pause.seconds()):
                     raise

@@ -19,7 +19,7 @@ PUBLIC_PORT = 8443
 SERVER_PORT = 9092
 LARGEST_MESSAGE = 65
 """MiB of a request: `wire.LARGEST`, and what Flower adds."""
-RATE, BURST, CONNECTIONS = 200, 4000, 400
+RATE, BURST, CONNECTIONS = 1000, 4000, 400
 """Limits for one address: requests per second, requests at once, connections."""
 UNITS = ("fedkoopman-server.service", "fedkoopman-proxy.service", "fedkoopman-site@.service")
 _VALUE = re.compile(r"\{\{(\w+)\}\}")
