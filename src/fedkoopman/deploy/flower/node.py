@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,14 +141,14 @@ class Node:
         parts = {}
         for name in names:
             wanted = flower.PullObjectRequest(node=node, run_id=run, object_id=name)
-            got = self._persisted(lambda wanted=wanted: self._client.PullObject(wanted), stop)
+            got = self._persisted(partial(self._client.PullObject, wanted), stop)
             if not got.object_found or not got.object_available:
                 return  # it has expired
             parts[name] = got.object_content
         received = flower.ConfirmMessageReceivedRequest(
             node=node, run_id=run, message_object_id=tree.object_id
         )
-        self._persisted(lambda: self._client.ConfirmMessageReceived(received), stop)
+        self._persisted(partial(self._client.ConfirmMessageReceived, received), stop)
         try:
             message = unpacked(tree.object_id, parts)
         except InputError as error:
@@ -176,7 +177,7 @@ class Node:
     def _offer(self, reply: Parcel, node: Any, run: int, stop: threading.Event) -> None:
         """Send a reply, if somebody still waits for it."""
         try:
-            self._persisted(lambda: self._pushed(reply, node, run), stop)
+            self._persisted(partial(self._pushed, reply, node, run), stop)
         except httpx.HTTPStatusError as error:
             if _status(error) != httpx.codes.GONE:
                 raise
