@@ -5,8 +5,7 @@ started is ended with it. A thread of the parent copies the child's output to a 
 the log is rotated while the child runs, and no line is lost.
 
 A child that ends is started again, after half a second at first and after half a minute at most;
-one that ran for a minute starts from half a second again. Children that only work together are
-restarted together.
+one that ran for a minute starts from half a second again.
 
 `exit_status` is the child's side: how it ends when its work fails.
 """
@@ -61,7 +60,6 @@ class Child:
         log: the file that takes its output, each line with its time.
         env: its whole environment; None: that of this process.
         restart: whether it is restarted when it ends; with False, its end is final.
-        partners: names of children that are restarted whenever this one is.
         final: exit statuses after which it is not restarted either.
         echo: is called with every line of its output.
         orphaned: the signal that it gets when this process is killed.
@@ -72,7 +70,6 @@ class Child:
     log: Path
     env: Mapping[str, str] | None = None
     restart: bool = True
-    partners: tuple[str, ...] = ()
     final: tuple[int, ...] = ()
     echo: Callable[[str], None] | None = None
     orphaned: signal.Signals = signal.SIGKILL
@@ -255,7 +252,7 @@ class Supervisor:
                 self._report_exit(one)
         for one in self._children.values():
             if one.due is not None and one.due <= time.monotonic():
-                self._restart(one)
+                self._launch(one)
         return ended
 
     def stop(self) -> None:
@@ -281,16 +278,6 @@ class Supervisor:
     def _postpone(self, one: _Supervised) -> None:
         one.due = time.monotonic() + one.wait
         one.wait = min(2 * one.wait, LONGEST_WAIT)
-
-    def _restart(self, one: _Supervised) -> None:
-        """Start a child and its partners again."""
-        for name in one.child.partners:
-            partner = self._children.get(name)
-            if partner is not None and not partner.over:
-                self._say(f"{name} is started again with {one.child.name}")
-                partner.process.end()
-                self._launch(partner)
-        self._launch(one)
 
     def _launch(self, one: _Supervised) -> None:
         try:

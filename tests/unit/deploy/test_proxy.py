@@ -368,7 +368,7 @@ def test_a_hundred_sites_behind_one_address_are_let_through(front: Front) -> Non
 
 @needs_nginx
 def test_a_flood_is_answered_by_try_again(tmp_path: Path) -> None:
-    """503 is what SuperNodes try again after; other refusals end them."""
+    """503 is what a site's node tries again after."""
     with running(tmp_path, rate=5, burst=5) as front:
         statuses = [front.ask() for _ in range(20)]
         assert set(statuses) == {200, 503}

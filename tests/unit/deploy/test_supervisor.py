@@ -106,30 +106,6 @@ def test_an_end_that_is_final_stays_one(supervisor: Supervisor, told: Told, tmp_
 
 
 @posix
-def test_children_that_work_together_are_started_again_together(
-    supervisor: Supervisor, told: Told, tmp_path: Path
-) -> None:
-    for child in (
-        python(SLEEP, "alone", tmp_path),
-        python(SLEEP, "supernode", tmp_path),
-        python(SLEEP, "courier", tmp_path, partners=("supernode",)),
-    ):
-        supervisor.start(child)
-    for name in ("alone", "supernode", "courier"):
-        polled(supervisor, up(tmp_path, name))
-    before = {name: supervisor.pid(name) for name in ("alone", "supernode", "courier")}
-    os.kill(before["courier"], signal.SIGKILL)
-    polled(supervisor, up(tmp_path, "courier", 2))
-    polled(supervisor, up(tmp_path, "supernode", 2))
-    changed = {name for name, pid in before.items() if supervisor.pid(name) != pid}
-    assert changed == {"supernode", "courier"}
-    assert told.about("supernode") == ["supernode is started again with courier"]
-    os.kill(supervisor.pid("supernode"), signal.SIGKILL)
-    polled(supervisor, up(tmp_path, "supernode", 3))
-    assert len(told.about("courier")) == 1, "the other way round each stays as it is"
-
-
-@posix
 def test_stopping_ends_everything_also_what_ignores_sigterm(
     told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,7 +29,6 @@ NAMES = {
     "make_message": "flwr.app.message.message",
     "remove_content_from_message": "flwr.app.message.message",
     "message_to_proto": "flwr.common.serde",
-    "message_from_proto": "flwr.common.serde",
     "get_all_nested_objects": "flwr.supercore.inflatable.inflatable_object",
     "get_object_tree": "flwr.supercore.inflatable.inflatable_object",
     "iterate_object_tree": "flwr.supercore.inflatable.inflatable_object",
@@ -52,7 +51,6 @@ NAMES = {
     # the node at a site
     "FleetHttpClient": "flwr.supernode.fleet_http_client",
     # the link at the server
-    "HEARTBEAT_DEFAULT_INTERVAL": "flwr.common.constant",
     "SUPERLINK_NODE_ID": "flwr.common.constant",
     "Status": "flwr.common.constant",
     "ErrorCode": "flwr.common.constant",

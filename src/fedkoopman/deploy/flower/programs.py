@@ -4,7 +4,6 @@ Flower's own programs are not used, only parts of its library (`flower.internals
 """
 
 import os
-import socket
 import sys
 import time
 from pathlib import Path
@@ -28,13 +27,6 @@ def _no_proxy() -> dict[str, str]:
     names = dict.fromkeys([*",".join(known).split(","), LOOPBACK, "localhost"])
     joined = ",".join(name for name in names if name)
     return {"NO_PROXY": joined, "no_proxy": joined}
-
-
-def free_port() -> int:
-    """A port of loopback that is free at the moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        return int(probe.getsockname()[1])
 
 
 def node_command(
